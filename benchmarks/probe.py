@@ -6,7 +6,8 @@ anything is timed, so that all code is imported by then. Either
 * {"root": ..., "options": ..., "commitLogOffset": ..., "rows": ...}: plans a read of a store with these options, and of
   one physical offset if that is given; where `rows` is given, reads the tasks as well, which have to find so many; or
 * {"root": ..., "append": [topic, queueId]}: writes one message into a store; or
-* {"root": ..., "first": options}: takes the first batch of Store.messages().
+* {"root": ..., "first": options}: takes the first batch of Store.messages(); or
+* {"root": ..., "table": name, "columns": [...]}: reads a table; `show` is the summary of `rmqstore show`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ import pyarrow as pa
 
 from rmqstore_spark import Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
+from rmqstore_spark.jobs.summary import summarize
 from rmqstore_spark.query.options import parse_options, parse_write_options
 from rmqstore_spark.query.selection import EVERYTHING, Numbers
 from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.stage.job_directory import prepare
 from rmqstore_spark.write.stage.rows import stage
@@ -111,6 +114,18 @@ def first(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def table(given: dict[str, Any]) -> dict[str, Any]:
+    meter = Meter()
+    if given["table"] == "show":
+        assert summarize(Snapshot.find(given["root"], Files())).groups
+    else:
+        assert Store(given["root"]).table(given["table"], given.get("columns")).num_rows
+    return {"planning": meter.read()}
+
+
+WORK = {"append": append, "first": first, "table": table}
+
+
 def peak() -> int:
     """VmHWM, the most memory that this process ever had, in bytes."""
     status = Path("/proc/self/status").read_text().splitlines()
@@ -121,7 +136,7 @@ def main() -> None:
     Meter.install()
     given = json.loads(sys.argv[1])
     for what in (given["warm_up"], given["measured"]):
-        found = append(what) if "append" in what else first(what) if "first" in what else read(what)
+        found = next((WORK[name] for name in WORK if name in what), read)(what)
     print(json.dumps({**found, "peak": peak()}))
 
 

@@ -109,6 +109,18 @@ FIRST_TIMED = Work(
     {"5,000 segments": 0.5},
 )
 
+QUEUES_OF_A_GROUP = 50  # of each of QUEUES_OF_GROUP queues ten groups have an offset
+TABLES = (
+    Work("table topics", lambda store: {"table": "topics"}, {"100,000 queues with groups": 3}),
+    Work("table queues", lambda store: {"table": "queues"}, {"100,000 queues with groups": 3}),
+    Work("table offsets", lambda store: {"table": "offsets"}, {"100,000 queues with groups": 8}),
+    Work(
+        "table offsets, without what needs the log",
+        lambda store: {"table": "offsets", "columns": ["group", "topic", "queueId", "consumerOffset"]},
+    ),
+    Work("rmqstore show", lambda store: {"table": "show"}, {"100,000 queues with groups": 3}),
+)
+
 EVERY_WORK = (
     FULL_SCAN,
     FIRST,
@@ -126,10 +138,12 @@ EVERY_WORK = (
 
 def scale_rows(directory: Path, repeat: int, most_queues: int, most_segments: int) -> Iterator[Row]:
     """Growth with queues, with segments, and what many index files cost. Larger stores than these are left out."""
-    tiny = _store(directory, Shape(QUEUES_OF_TOPIC, FEW_SEGMENTS))
+    tiny = _store(directory, Shape(QUEUES_OF_TOPIC, FEW_SEGMENTS, groups=1))
     scale = _Scale(tiny, directory, repeat)
     queues = {n: Shape(n, FEW_SEGMENTS) for n in QUEUES if n <= most_queues}
     yield from scale.growth("queues", queues)
+    with_groups = {n: Shape(n, FEW_SEGMENTS, groups=max(1, n // QUEUES_OF_A_GROUP)) for n in queues}
+    yield from scale.growth("queues with groups", with_groups, TABLES)
     segments = {
         n: Shape(FEW_QUEUES, n, index_files=max(1, n // SEGMENTS_OF_INDEX_FILE)) for n in SEGMENTS if n <= most_segments
     }
@@ -143,19 +157,19 @@ class _Scale:
         self._directory = directory
         self._repeat = repeat
 
-    def growth(self, axis: str, shapes: dict[int, Shape]) -> Iterator[Row]:
+    def growth(self, axis: str, shapes: dict[int, Shape], works: tuple[Work, ...] = EVERY_WORK) -> Iterator[Row]:
         """The rows of all work as the numbers of `shapes` grow, and how fast its costs grow with them."""
-        found: dict[str, dict[int, dict[str, Any]]] = {work.name: {} for work in EVERY_WORK}
-        rows: dict[str, list[Row]] = {work.name: [] for work in EVERY_WORK}
+        found: dict[str, dict[int, dict[str, Any]]] = {work.name: {} for work in works}
+        rows: dict[str, list[Row]] = {work.name: [] for work in works}
         for number, shape in shapes.items():
             store = _store(self._directory, shape)
             _touch(store.root)
-            for work in EVERY_WORK:
+            for work in works:
                 row, cost = self._measured(work, store, f"{number:,} {axis}")
                 rows[work.name].append(row)
                 if cost is not None:
                     found[work.name][number] = cost
-        for work in EVERY_WORK:
+        for work in works:
             yield from rows[work.name]
             if len(found[work.name]) > 1:
                 yield from _exponents(work, axis, found[work.name])
@@ -244,7 +258,7 @@ def exponent(points: list[tuple[int, float]]) -> float:
 
 
 def _store(directory: Path, shape: Shape) -> WideStore:
-    name = f"wide-queues{shape.queues}-segments{shape.segments}"
+    name = f"wide-queues{shape.queues}-segments{shape.segments}" + (f"-groups{shape.groups}" if shape.groups else "")
     with _told(name):
         return wide_store(directory / name, shape)
 

@@ -51,6 +51,7 @@ from generate import (
 
 FORMAT = 1  # raise it when the same arguments give other bytes, so that kept stores are written anew
 QUEUES_OF_TOPIC = 5
+QUEUES_OF_GROUP = 500
 SMALL_TOPIC = "SmallTopic"  # with one queue
 SMALL_COUNT = 7
 LARGE_TOPIC = "LargeTopic"  # of what fills the segments; it has one queue
@@ -94,6 +95,7 @@ class Shape:
         every: one of so many queues has a message in each segment, the others in one of so many segments.
         index_items: of each index file; more than its messages have keys are filled up with keys that nobody looks
             for. 0: those of its messages.
+        groups: consumer groups; each has consumed QUEUES_OF_GROUP queues, or all.
     """
 
     queues: int
@@ -102,6 +104,7 @@ class Shape:
     index_files: int = 1
     index_items: int = 0
     segment_size: int = 1 << 30
+    groups: int = 0
     format: int = FORMAT
 
     @property
@@ -227,6 +230,7 @@ def _write(root: Path, shape: Shape) -> dict[str, Any]:
     _write_queues(root / "consumequeue", shape, parts)
     _write_index(root / "index", shape, parts)
     write_topics(root, shape.topics, QUEUES_OF_TOPIC)
+    _write_offsets(root, shape)
     write_checkpoint(root, int(parts[-1].time[-1]))
     return {"message": asdict(_message(shape, parts[len(parts) // 2]))}
 
@@ -320,6 +324,21 @@ def _write_index(directory: Path, shape: Shape, parts: list[_Part]) -> None:
         keys = np.stack([hashes, position[message], time[message]], axis=1)
         write_index_file(directory, i, keys, before, max(1, most // ITEMS_OF_SLOT), most + 1)
         before = int(time[stop - 1])
+
+
+def _write_offsets(root: Path, shape: Shape) -> None:
+    """What each group has consumed: up to some message of each of its queues, or none."""
+    rng = np.random.default_rng(3)
+    topics = shape.topics[: shape.queues // QUEUES_OF_TOPIC]
+    entries = []
+    for group in range(shape.groups):
+        for number in range(min(QUEUES_OF_GROUP // QUEUES_OF_TOPIC, len(topics))):
+            topic = topics[(group * QUEUES_OF_GROUP // QUEUES_OF_TOPIC + number) % len(topics)]
+            consumed = rng.integers(0, shape.segments // shape.every + 1, QUEUES_OF_TOPIC).tolist()
+            queues = ",".join(f"{queue}:{offset}" for queue, offset in enumerate(consumed))
+            entries.append(f'"{topic}@Group{group:05d}":{{{queues}}}')
+    if entries:
+        (root / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{{",".join(entries)}}}}}')
 
 
 def _index_bounds(shape: Shape, lane: IntArray) -> list[int]:

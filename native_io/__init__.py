@@ -2,7 +2,16 @@
 
 try:
     from native_io._common import FORMAT, Status, Walked, Wrapping, crc32, crc32_between, java_hash, java_hashes
-    from native_io._io import Slide, exchange, follow_chains, gather, mount_of, read_short_queues, resident
+    from native_io._io import (
+        Slide,
+        exchange,
+        follow_chains,
+        gather,
+        mount_of,
+        read_queue_heads,
+        read_short_queues,
+        resident,
+    )
     from native_io._read import (
         BATCH_INDEX,
         COLUMNS,
@@ -110,6 +119,7 @@ __all__ = [
     "read_blocks",
     "read_index",
     "read_pairs",
+    "read_queue_heads",
     "read_short_queues",
     "resident",
     "scan",

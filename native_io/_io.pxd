@@ -13,6 +13,12 @@ cdef extern from "file.h" nogil:
         int error
 
 cdef extern from "short_queues.h" nogil:
+    ctypedef struct rmq_queue_head:
+        int64_t start
+        int64_t size
+        int64_t allocated
+        int64_t read
+    rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost)
     int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost)
 
 cdef extern from "gather.h" nogil:

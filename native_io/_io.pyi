@@ -117,6 +117,23 @@ def read_short_queues(
         ValueError: the arguments contradict each other.
     """
 
+def read_queue_heads(paths: bytes, heads: npt.NDArray[np.int64], buffer: Buffer) -> tuple[int, int]:
+    """Read the first units of many queues that have one file each. All shares of the buffer are equal.
+
+    Args:
+        paths: the queues' directories, each followed by a NUL byte.
+        heads: filled with a row for each queue: the offset that its file begins with, the file's size, the bytes that
+            it takes on the disk, and how many bytes of it are in the share; -1 for the last where the queue has not
+            exactly one file, or it cannot be read.
+        buffer: takes the units; zeros follow them in each share.
+
+    Returns:
+        (bytes, requests): the bytes and requests of the reads.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
+
 def resident(fd: int, offset: int, pages: Buffer) -> None:
     """Which pages of a file are in memory. Nothing is read.
 

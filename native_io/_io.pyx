@@ -128,6 +128,27 @@ def read_short_queues(bytes paths not None, int64_t[::1] numbers not None, int64
     return cost.bytes, cost.requests
 
 
+def read_queue_heads(bytes paths not None, int64_t[:, ::1] heads not None, uint8_t[::1] buffer not None):
+    cdef int64_t n = heads.shape[0], room, i
+    cdef const char *path = paths
+    cdef rmq_file cost = rmq_file(-1, 0, 0, 0)
+    cdef rmq_queue_head head
+    if paths.count(b"\0") != n or not paths.endswith(b"\0") or heads.shape[1] != 4:
+        raise ValueError(f"{n} rows of heads need 4 columns, and as many paths that end with a NUL each")
+    room = buffer.shape[0] // n
+    if room == 0:
+        raise ValueError(f"a buffer of {buffer.shape[0]} bytes has no share for each of {n} queues")
+    with nogil:
+        for i in range(n):
+            head = rmq_read_queue_head(path, &buffer[i * room], room, &cost)
+            heads[i, 0] = head.start
+            heads[i, 1] = head.size
+            heads[i, 2] = head.allocated
+            heads[i, 3] = head.read
+            path += strlen(path) + 1
+    return cost.bytes, cost.requests
+
+
 def resident(int fd, int64_t offset, uint8_t[::1] pages not None):
     cdef int error = 0
     if pages.shape[0]:

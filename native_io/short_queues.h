@@ -97,4 +97,35 @@ static int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room,
     return got;
 }
 
+/* What is known of a queue with one file. */
+typedef struct {
+    int64_t start;     /* the offset that the file begins with */
+    int64_t size;      /* of the file, bytes */
+    int64_t allocated; /* bytes on the disk */
+    int64_t read;      /* bytes of its first units; -1 where there is not exactly one file, or it cannot be read */
+} rmq_queue_head;
+
+/* Read the first units of a queue that has one file, as many as there is room for, and clear the rest of the room. */
+static rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost) {
+    char name[RMQ_FILE_NAME_DIGITS + 1];
+    struct stat status;
+    rmq_queue_head head = {-1, 0, 0, -1};
+    memset(to, 0, (size_t)room);
+    DIR *directory = opendir(path);
+    if (directory == NULL) return head;
+    head.start = rmq_only_file(directory, name);
+    cost->fd = head.start < 0 ? -1 : rmq_open_regular(dirfd(directory), name, &status);
+    if (cost->fd >= 0) {
+        head.size = (int64_t)status.st_size;
+        head.allocated = (int64_t)status.st_blocks * RMQ_BLOCK_SIZE;
+        const int64_t wanted = head.size < room ? head.size : room;
+        head.read = rmq_read_file(cost, to, wanted, 0);
+        if (cost->error != 0 || head.read != wanted) head.read = -1;
+        close(cost->fd);
+        cost->error = 0;
+    }
+    closedir(directory);
+    return head;
+}
+
 #endif

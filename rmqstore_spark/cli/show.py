@@ -9,11 +9,11 @@ from rich.text import Text
 from rmqstore_spark.amounts import duration_text, size_text
 from rmqstore_spark.cli.screen import console
 from rmqstore_spark.errors import counted, one_line
-from rmqstore_spark.jobs.summary import Summary, TopicSummary
+from rmqstore_spark.jobs.summary import GROUPS_TIMED, Summary, TopicSummary
 from rmqstore_spark.times import in_seconds
 
 _BARS = " ▁▂▃▄▅▆▇█"
-_TOPICS, _GROUPS = 15, 10  # lines
+_TOPICS, _GROUPS = 15, GROUPS_TIMED  # lines
 _PIPED = 100  # columns, where there is no terminal
 _COLORS = {"retry": "yellow", "dlq": "bold red"}
 

@@ -6,7 +6,7 @@ topics, not at messages within them, and not at how far groups are.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import group_entries, topic_entries
-from rmqstore_spark.tables.offsets import progress
+from rmqstore_spark.tables.offsets import Progress, consumed
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of
 
@@ -27,6 +27,7 @@ _QUEUES_SAMPLED = 2  # the largest queues of a topic
 _SAMPLES = 16  # messages of a queue
 IN_SUMMARIES = {"messages", "topics", "queues", "groups", "offsets"}  # the tables that a summary shows in short
 MOST_TOPICS = 300  # in a repr: to look at the queues of more takes longer than a glance
+GROUPS_TIMED = 10  # groups of which a summary tells how far behind they are in time
 RATES = 24  # parts of the store's time span, with a rate for each
 
 
@@ -56,7 +57,7 @@ class GroupSummary:
 
     Attributes:
         lag: messages.
-        lag_millis: the longest lag of a queue, in ms; None if no queue tells.
+        lag_millis: the longest lag of a queue, in ms; None if no queue tells, or if GROUPS_TIMED others lag more.
     """
 
     group: str
@@ -220,14 +221,17 @@ def _some(store: Snapshot, facts: QueueFacts) -> Iterator[Header]:
 
 
 def _groups(store: Snapshot, facts: list[QueueFacts]) -> list[GroupSummary]:
-    table = progress(store, facts).select(["group", "topic", "lag", "lagMillis"])
-    topics: dict[str, set[str]] = defaultdict(set)
-    lags: dict[str, int] = defaultdict(int)
-    millis: dict[str, int] = {}
-    for group, topic, lag, lag_millis in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        topics[group].add(topic)
-        lags[group] += max(0, lag or 0)
-        if lag_millis is not None:
-            millis[group] = max(millis.get(group, 0), lag_millis)
-    groups = [GroupSummary(group, sorted(topics[group]), lags[group], millis.get(group)) for group in topics]
-    return sorted(groups, key=lambda each: (-each.lag, each.group))
+    rows = consumed(store)
+    progress = Progress(store, rows, facts)
+    lags = np.where(progress.is_known, np.maximum(progress.lag, 0), 0).tolist()
+    topics: dict[str, list[str]] = defaultdict(list)
+    parts: dict[str, slice] = {}  # of the rows: those of a group are side by side
+    for group, topic, part in rows.stretches():
+        topics[group].append(topic)
+        parts[group] = slice(parts[group].start if group in parts else part.start, part.stop)
+    groups = [GroupSummary(group, topics[group], sum(lags[parts[group]]), None) for group in topics]
+    groups.sort(key=lambda each: (-each.lag, each.group))
+    return [
+        replace(each, lag_millis=progress.longest(parts[each.group])) if at < GROUPS_TIMED else each
+        for at, each in enumerate(groups)
+    ]

@@ -20,9 +20,12 @@ from native_io import UnitKind
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
+from rmqstore_spark.store.structures.many_headers import Place
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, queue_heads
 from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 _QUEUES_AT_ONCE = 4096  # queues whose messages are looked up together, so that the log is read in its order
@@ -61,8 +64,9 @@ def queue_bounds(
     remaining = iter(queues)
     evidence = UnitEvidence(store) if evidence is None else evidence
     while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
-        found = store.files.schedule.mapped(functools.partial(_outer, begin=evidence.begin), some)
-        evidence.look_up(unit.position for each in found for unit in (each.first, each.last) if unit is not None)
+        found = _all_outer(store.files, some, evidence.begin)
+        units = (unit for each in found for unit in (each.first, each.last) if unit is not None)
+        evidence.look_up(Place(unit.position, unit.size) for unit in units)
         for queue, outer in zip(some, found, strict=True):
             yield _bounds(queue, outer, evidence)
         evidence.forget()
@@ -82,17 +86,39 @@ class _Outer(NamedTuple):
     is_all: bool = True
 
 
-def _outer(queue: Queue, begin: int) -> _Outer:
-    """The outer units of a queue, for a log that begins at `begin`. Most queues are so short that one read shows all
-    units."""
-    shown = queue.block(queue.first, max(FEW_UNITS, queue.files.prices.linear_below))
+def _all_outer(files: Files, queues: list[Queue], begin: int) -> list[_Outer]:
+    """The outer units of queues, for a log that begins at `begin`. Most queues are so short that one read shows all
+    units, and have one file."""
+    width = max(FEW_UNITS, files.prices.linear_below)
+    if files.is_slow:
+        return list(files.schedule.mapped(functools.partial(_outer, width=width, begin=begin), queues))
+    found: list[_Outer] = []
+    for at in range(0, len(queues), QUEUES_AT_ONCE):
+        some = queues[at : at + QUEUES_AT_ONCE]
+        heads = queue_heads(some, width, files)
+        block = heads.block
+        firsts = heads.units(heads.first_of(block.are_messages & (block.positions >= begin)))
+        lasts = heads.units(heads.last_of(block.are_used))
+        for queue, count, first, last in zip(some, heads.counts, firsts, lasts, strict=True):
+            found.append(_outer(queue, width, begin) if count < 0 else _with_end(queue, count, first, last))
+    return found
+
+
+def _outer(queue: Queue, width: int, begin: int) -> _Outer:
+    """The outer units of a queue that is read by itself, the first `width` units at once."""
+    shown = queue.block(queue.first, width)
     inside = np.flatnonzero(shown.are_messages & (shown.positions >= begin))
     used = np.flatnonzero(shown.are_used)
     first = shown[inside[0]] if len(inside) else None
     last = shown[used[-1]] if len(used) else None
-    if _may_have_more(queue, len(shown), last):
+    return _with_end(queue, len(shown), first, last)
+
+
+def _with_end(queue: Queue, count: int, first: QueueUnit | None, last: QueueUnit | None) -> _Outer:
+    """The outer units of a queue, given those among its first `count` units."""
+    if _may_have_more(queue, count, last):
         number = queue.end - 1
-        if number >= queue.first + len(shown):
+        if number >= queue.first + count:
             return _Outer(first, queue.any_unit(number), is_all=False)
     return _Outer(first, last)
 

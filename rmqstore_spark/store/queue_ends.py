@@ -17,6 +17,7 @@ from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.store.structures.layout import queue_path
+from rmqstore_spark.store.structures.many_headers import Place
 from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.store.unit_evidence import UnitEvidence
 
@@ -88,7 +89,7 @@ def _refuse_units_after(store: Snapshot, bounds: QueueBounds, evidence: UnitEvid
     queue = bounds.queue
     for block in queue.blocks(bounds.end):
         units = block.only(block.are_messages & (block.positions >= evidence.begin) & (block.positions < store.end))
-        evidence.look_up(units.positions.tolist())
+        evidence.look_up(map(Place, units.positions.tolist(), units.sizes.tolist()))
         for unit in units:
             if evidence.message(queue, unit) is not None:
                 raise DamagedStoreError(

@@ -14,11 +14,11 @@ from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.config import (
+    Consumed,
     ConsumerOffsets,
     Table,
     batch_topics,
-    consumer_offsets,
-    offset_topics,
+    consumed,
     topic_entries,
     topic_queues,
 )
@@ -99,14 +99,18 @@ class StoreRef:
         return {*self.topics, *self.queues.topics}
 
     @kept
+    def _consumed(self) -> Consumed:
+        return consumed(self.root, self.files)
+
+    @property
     def consumed_topics(self) -> set[str]:
         """The topics that some group has consumed."""
-        return offset_topics(self.root, self.files)
+        return self._consumed.topics
 
-    @kept
+    @property
     def consumer_offsets(self) -> ConsumerOffsets:
         """The offset of the next message in each queue that a group consumes."""
-        return consumer_offsets(self.root, self.files)
+        return self._consumed.offsets
 
     @kept
     def popped(self) -> Popped | None:

@@ -7,7 +7,6 @@ read as any reader does, from a place where a unit surely begins.
 """
 
 import bisect
-import itertools
 from collections.abc import Iterable
 
 from native_io import Filter, UnitKind
@@ -15,11 +14,12 @@ from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.format.units import BatchBuilder
+from rmqstore_spark.store.message_headers import headers_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.many_headers import Place
 from rmqstore_spark.store.structures.segments import Damage, Extent
 
-_HEADERS_AT_ONCE = 256  # headers that are read before the first of them is needed
 _DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
 
 
@@ -29,25 +29,13 @@ class UnitEvidence:
     def __init__(self, store: Snapshot) -> None:
         self._store = store
         self._headers: dict[int, Header | None] = {}
+        self._live_ends: dict[int, int] = {}  # as far as known, by where the segment starts
         self._surveys: dict[int, _Survey] = {}  # by where the segment starts
         self.begin = store.log.extents[0].start if store.log.extents else store.end
 
-    def look_up(self, positions: Iterable[int]) -> None:
-        """Look up the messages at these physical offsets, in the order of the log."""
-        log = self._store.log
-        located = ((log.extent_at(position), position) for position in sorted(set(positions)))
-        for extent, group in itertools.groupby(located, key=lambda pair: pair[0]):
-            if extent is None:
-                continue
-            here = [position for _, position in group]
-            with self._store.reader(extent.segment) as reader:
-                for first in range(0, len(here), _HEADERS_AT_ONCE):
-                    some = here[first : first + _HEADERS_AT_ONCE]
-                    self._store.files.prefetch(
-                        (extent.segment.path, position - extent.segment.start) for position in some
-                    )
-                    for position in some:
-                        self._headers[position] = reader.header(position)
+    def look_up(self, places: Iterable[Place]) -> None:
+        """Look up the messages that are said to be at these places, in the order of the log."""
+        self._headers.update(headers_of(self._store, places))
 
     def forget(self) -> None:
         """Free the memory of the messages that were looked up."""
@@ -104,9 +92,11 @@ class UnitEvidence:
         extent = log.extent_at(header.position)
         if extent is None or end > extent.stop:
             return False
-        # A fact about a whole segment answers for all queues.
-        is_known = end <= log.live_end(extent)
-        if is_known or log.liveness(header.position, header.size, may_walk_far=True) is Evidence.LIVE:
+        # A fact about a whole segment answers for all queues. What is live stays live.
+        if end <= self._live_ends.get(extent.start, -1):
+            return True
+        self._live_ends[extent.start] = live_end = log.live_end(extent)
+        if end <= live_end or log.liveness(header.position, header.size, may_walk_far=True) is Evidence.LIVE:
             return True
         return self._survey(header.position, None).has(header.position)  # a walk does not get past damage
 

@@ -57,6 +57,15 @@ def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type, len(values), [bitmap, *data], nulls, 0, children)
 
 
+def numbers(values: npt.NDArray[Any], type: pa.DataType, is_valid: "npt.NDArray[np.bool_] | None" = None) -> pa.Array:
+    """An array of numbers, times (us) or flags; null where they are not valid."""
+    nulls = 0 if is_valid is None else len(values) - int(is_valid.sum())
+    bitmap = None if is_valid is None or not nulls else _bits(is_valid)
+    is_flags = pa.types.is_boolean(type)
+    data = _bits(values) if is_flags else pa.py_buffer(values.astype(f"i{type.bit_width // 8}").tobytes())
+    return pa.Array.from_buffers(type, len(values), [bitmap, data], nulls)
+
+
 def _entries(pairs: list[tuple[str, str]], type: pa.DataType) -> pa.Array:
     names, contents = ([pair[at] for pair in pairs] for at in (0, 1))
     struct = pa.struct([type.key_field, type.item_field])

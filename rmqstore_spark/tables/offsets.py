@@ -1,79 +1,230 @@
 """Table `offsets`: each consumer group's progress in each queue, as RocketMQ's consumerProgress shows it for a running
 broker. A group's offset is that of the next message that it will get (config/consumerOffset.json)."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.store.elsewhere import say_if_unread
-from rmqstore_spark.store.queue_times import QueueTimes
+from rmqstore_spark.store.queue_times import QueueTimes, times_of
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.columns import batches
+from rmqstore_spark.tables.columns import array, numbers
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.table import Part, Table
+
+_ROWS_AT_ONCE = 64 * 1024
+_OF_QUEUES = {"minOffset", "maxOffset", "lag", "expired"}
+_OF_TIMES = {"lastConsumedTimestamp", "lagMillis"}
+_NEVER = -(1 << 63)  # in the place of an unknown time: no number of whole milliseconds, in microseconds
+
+_Longs = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     if not store.consumer_offsets:
         say_if_unread(store, "consumerOffset.json", OFFSETS.name)
-    wanted = _consumed(store, options.selection)
-    if not wanted:  # nothing to look up; finding the queues might take a read of the whole log
-        return batches(OFFSETS.schema, ())
-    assigned: dict[str, set[int]] = {}
-    for _, topic, queue_id, _ in wanted:
-        assigned.setdefault(topic, set()).add(queue_id)
-    queues = queue_facts(store, Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()}))
-    return batches(OFFSETS.schema, _progress(store, wanted, queues))
+    wanted = consumed(store, options.selection)
+    if not len(wanted):  # nothing to look up; finding the queues might take a read of the whole log
+        return iter(())
+    asked = set(options.columns or OFFSETS.schema.names)
+    facts = queue_facts(store, _queues_of(wanted)) if asked & (_OF_QUEUES | _OF_TIMES) else ()
+    progress = Progress(store, wanted, list(facts))
+    times = progress.times(slice(None)) if asked & _OF_TIMES else None
+    return _batches(progress, times)
 
 
-def progress(store: Snapshot, queues: Iterable[QueueFacts]) -> pa.Table:
-    """The whole table of a store whose queues are all known."""
-    rows = _progress(store, _consumed(store, EVERYTHING), queues)
-    return pa.Table.from_batches(batches(OFFSETS.schema, rows), OFFSETS.schema)
+@dataclass(frozen=True, eq=False)
+class Consumed:
+    """The progress of consumer groups: a row for each group and queue, by group, topic and queueId.
+
+    Attributes:
+        names: the group and the topic of each stretch of rows.
+        bounds: where these stretches begin, and the number of rows.
+    """
+
+    names: list[tuple[str, str]]
+    bounds: _Longs
+    queue_ids: _Longs
+    offsets: _Longs
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def stretches(self) -> Iterator[tuple[str, str, slice]]:
+        """Group, topic, and the rows of both."""
+        for (group, topic), start, stop in zip(self.names, self.bounds[:-1], self.bounds[1:], strict=True):
+            yield group, topic, slice(int(start), int(stop))
 
 
-def _consumed(store: Snapshot, selection: Selection) -> list[tuple[str, str, int, int]]:
-    """(group, topic, queueId, offset) of all progress in selected queues."""
-    return sorted(
-        (group, topic, queue_id, offset)
-        for (group, topic), queues in store.consumer_offsets.items()
-        for queue_id, offset in queues.items()
-        if selection.queue(topic, queue_id) is not None
-    )
+def consumed(store: Snapshot, selection: Selection = EVERYTHING) -> Consumed:
+    """All progress in selected queues."""
+    names: list[tuple[str, str]] = []
+    counts: list[int] = [0]
+    queue_ids: list[int] = []
+    offsets: list[int] = []
+    for name, queues in sorted(store.consumer_offsets.items()):
+        topic = name[1]
+        if not selection.wants_topic(topic):
+            continue
+        here = sorted(queues)
+        if not selection.wants_all_queues:
+            here = [queue_id for queue_id in here if selection.queue(topic, queue_id) is not None]
+        names.append(name)
+        counts.append(len(here))
+        queue_ids += here
+        offsets += map(queues.__getitem__, here)
+    return Consumed(names, np.cumsum(counts), np.array(queue_ids, np.int64), np.array(offsets, np.int64))
 
 
-def _progress(
-    store: Snapshot, wanted: list[tuple[str, str, int, int]], known: Iterable[QueueFacts]
-) -> Iterator[tuple[Any, ...]]:
-    queues = {(facts.topic, facts.queue_id): facts for facts in known}
-    times = QueueTimes(store)
-    for group, topic, queue_id, offset in wanted:
-        facts = queues.get((topic, queue_id))
-        if facts is None and queue_id < store.topics.get(topic, 0):
-            facts = QueueFacts(topic, queue_id, "simple", 0, 0)  # the queue has no message yet
-        yield group, topic, queue_id, offset, *_behind(facts, offset, times)
+def _queues_of(wanted: Consumed) -> Selection:
+    """The queues that groups have consumed."""
+    assigned: dict[str, set[int]] = defaultdict(set)
+    queue_ids = wanted.queue_ids.tolist()
+    for (_, topic), start, stop in zip(
+        wanted.names, wanted.bounds[:-1].tolist(), wanted.bounds[1:].tolist(), strict=True
+    ):
+        if start < stop:
+            assigned[topic].update(queue_ids[start:stop])
+    return Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()})
 
 
-def _behind(facts: QueueFacts | None, offset: int, times: QueueTimes) -> tuple[Any, ...]:
-    """The columns from minOffset on."""
-    if facts is None:
-        return (None,) * 6
-    lag = facts.end - max(offset, facts.least)
-    consumed = None
-    if facts.least < offset <= facts.end:
-        consumed = facts.last_time if offset == facts.end else facts.times.get(offset - 1)
-        consumed = times.at(facts.topic, facts.queue_id, offset - 1) if consumed is None else consumed
-    millis = None
-    since = facts.first_time if consumed is None else consumed
-    if lag <= 0:
-        millis = 0
-    elif facts.last_time is not None and since is not None:
-        millis = max(0, facts.last_time - since) // 1000
-    return facts.least, facts.end, lag, consumed, millis, offset < facts.least
+class Progress:
+    """How far consumer groups are in the queues of a store. Arrays have an item for each row of `consumed`.
+
+    Attributes:
+        consumed: the rows.
+        is_known: whether the queue exists; other numbers are of no meaning where it does not.
+        least, end: the queue's bounds.
+        lag: messages.
+    """
+
+    def __init__(self, store: Snapshot, consumed: Consumed, known: list[QueueFacts]) -> None:
+        self.consumed = consumed
+        self._store = store
+        self._facts = [*known, QueueFacts("", 0, "simple", 0, 0)]  # the last one is of a queue without a message yet
+        self._which = self._queues_of_rows(known)
+        self.is_known = self._which >= 0
+        self.least, self.end = (
+            _of(getattr(facts, name) for facts in self._facts)[self._which] for name in ("least", "end")
+        )
+        self.lag = self.end - np.maximum(consumed.offsets, self.least)
+
+    def _queues_of_rows(self, known: list[QueueFacts]) -> _Longs:
+        """The index of each row's queue among the facts; -1 where there is no such queue."""
+        by_topic: dict[str, dict[int, int]] = defaultdict(dict)
+        for number, facts in enumerate(known):
+            by_topic[facts.topic][facts.queue_id] = number
+        found: list[int] = []
+        queue_ids, empty = self.consumed.queue_ids.tolist(), len(known)
+        for _, topic, rows in self.consumed.stretches():
+            of_topic, configured = by_topic.get(topic, {}), self._store.topics.get(topic, 0)
+            found += [of_topic.get(each, empty if each < configured else -1) for each in queue_ids[rows]]
+        return np.array(found, np.int64)
+
+    def times(self, rows: slice) -> tuple[_Longs, _Longs]:
+        """For some rows, the store time (us) of the last message that the group consumed, and the milliseconds of store
+        time from that or else from the first message left to the last message. _NEVER where there is none."""
+        which, offsets, is_known = self._which[rows], self.consumed.offsets[rows], self.is_known[rows]
+        first, last = (
+            _of_times(getattr(facts, name) for facts in self._facts)[which] for name in ("first_time", "last_time")
+        )
+        least, end = self.least[rows], self.end[rows]
+        is_at_end = offsets == end
+        is_left = is_known & (least < offsets) & (offsets <= end)
+        consumed = np.where(is_left & is_at_end, last, _NEVER)
+        missing = np.flatnonzero(is_left & (consumed == _NEVER))
+        consumed[missing] = self._looked_up(which[missing], offsets[missing] - 1, is_at_end[missing])
+        since = np.where(consumed == _NEVER, first, consumed)
+        # Times are of whole milliseconds; in microseconds a difference may be too large.
+        millis = np.where((last == _NEVER) | (since == _NEVER), _NEVER, np.maximum(0, last // 1000 - since // 1000))
+        millis[self.lag[rows] <= 0] = 0
+        return consumed, np.where(is_known, millis, _NEVER)
+
+    def longest(self, rows: slice) -> int | None:
+        """The longest of the times from the last consumed message to the last message (ms) in some rows; None where
+        none is known."""
+        _, millis = self.times(rows)
+        known = millis[millis != _NEVER]
+        return int(known.max()) if len(known) else None
+
+    def _looked_up(self, which: _Longs, offsets: _Longs, are_last: _Flags) -> _Longs:
+        """The store times of messages, by the index of their queue and their queue offset.
+
+        Args:
+            are_last: which of them are the last of their queue; these are looked for in its files alone.
+        """
+        if not len(which):
+            return offsets
+        order = np.lexsort((offsets, which))
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (np.diff(which[order]) != 0) | (np.diff(offsets[order]) != 0)
+        unique = order[is_new]
+        found = np.full(len(unique), _NEVER, np.int64)
+        starts = np.flatnonzero(np.diff(which[unique], prepend=-1)).tolist()
+        stretches = [
+            (start, offsets[unique[start:stop]].tolist(), self._facts[which[unique[start]]])
+            for start, stop in zip(starts, [*starts[1:], len(unique)], strict=True)
+        ]
+        in_files = ((facts.queue, some) for _, some, facts in stretches if facts.queue is not None)
+        times = times_of(self._store, in_files)
+        one_by_one = QueueTimes(self._store)
+        for start, some, facts in stretches:
+            if facts.queue is not None:
+                of_these = next(times)
+            else:
+                of_these = [one_by_one.at(facts.topic, facts.queue_id, offset) for offset in some]
+            for at, (offset, in_file) in enumerate(zip(some, of_these, strict=True), start):
+                time = in_file if are_last[unique[at]] else facts.times.get(offset, in_file)
+                found[at] = _NEVER if time is None else time
+        back = np.empty(len(order), np.int64)
+        back[order] = np.cumsum(is_new) - 1
+        return found[back]
+
+
+def _of(values: Iterable[int]) -> _Longs:
+    return np.fromiter(values, np.int64)
+
+
+def _of_times(values: Iterable[int | None]) -> _Longs:
+    return _of(_NEVER if value is None else value for value in values)
+
+
+def _batches(progress: Progress, times: tuple[_Longs, _Longs] | None) -> Iterator[pa.RecordBatch]:
+    """The rows of the table.
+
+    Args:
+        times: of all rows; None where they are not asked for.
+    """
+    consumed, is_known = progress.consumed, progress.is_known
+    stretch = np.repeat(np.arange(len(consumed.names)), np.diff(consumed.bounds))
+    groups, topics = (array([name[at] for name in consumed.names], TEXT) for at in (0, 1))
+    last, millis = times or (np.full(len(consumed), _NEVER),) * 2
+    for start in range(0, len(consumed), _ROWS_AT_ONCE):
+        here = slice(start, start + _ROWS_AT_ONCE)
+        names, known = pa.array(stretch[here]), is_known[here]
+        yield pa.RecordBatch.from_arrays(
+            [
+                groups.take(names),
+                topics.take(names),
+                numbers(consumed.queue_ids[here], INT),
+                numbers(consumed.offsets[here], LONG),
+                numbers(progress.least[here], LONG, known),
+                numbers(progress.end[here], LONG, known),
+                numbers(progress.lag[here], LONG, known),
+                numbers(last[here], TIME, last[here] != _NEVER),
+                numbers(millis[here], LONG, millis[here] != _NEVER),
+                numbers(consumed.offsets[here] < progress.least[here], BOOL, known),
+            ],
+            schema=OFFSETS.schema,
+        )
 
 
 OFFSETS = Table(

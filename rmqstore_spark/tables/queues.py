@@ -15,13 +15,14 @@ from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.snapshot import LogQueue, Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 from rmqstore_spark.tables.unqueued import Unqueued, unqueued
 
 
-@dataclass
+@dataclass(slots=True)
 class QueueFacts:
     """A row: the facts about a queue. Times are microseconds since 1970.
 
@@ -29,6 +30,7 @@ class QueueFacts:
 
     Attributes:
         times: store times, by queue offset, of messages that no queue file has and a group consumed last.
+        queue: the simple or light queue that has the files; None where there is none.
     """
 
     topic: str
@@ -43,6 +45,7 @@ class QueueFacts:
     files: int = 0
     nbytes: int = 0
     times: dict[int, int] = field(default_factory=dict)
+    queue: Queue | None = None
 
     def add(self, message: Unqueued) -> None:
         """Add a message that the queue's files do not have; messages come in the order of the log."""
@@ -59,11 +62,7 @@ def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[
     found = [*map(_facts, bounds), *map(_of_queue_log, store.queues_of_log())]
     by_name = {(facts.topic, facts.queue_id): facts for facts in found}
     kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
-    consumed = {
-        (topic, queue_id, offset - 1)
-        for (_, topic), queues in store.consumer_offsets.items()
-        for queue_id, offset in queues.items()
-    }
+    consumed: set[tuple[str, int, int]] | None = None
     for message in unqueued(store, selection, bounds):
         name = message.topic, message.queue_id
         facts = by_name.get(name)
@@ -71,6 +70,8 @@ def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[
             facts = by_name[name] = QueueFacts(*name, kind, message.offset, message.offset + 1)
             found.append(facts)
         facts.add(message)
+        if consumed is None:
+            consumed = _consumed(store)
         if (*name, message.offset) in consumed:
             facts.times[message.offset] = message.time
     yield from sorted(found, key=lambda facts: (facts.topic, facts.queue_id))
@@ -84,6 +85,15 @@ def _of_queue_log(queue: LogQueue) -> QueueFacts:
     facts = QueueFacts(topic, queue_id, "simple", first.queue_offset, last.queue_offset + 1)
     facts.first_time, facts.last_time = first.store_timestamp, last.store_timestamp
     return facts
+
+
+def _consumed(store: Snapshot) -> set[tuple[str, int, int]]:
+    """Topic, queueId and queue offset of the messages that a group has consumed last."""
+    return {
+        (topic, queue_id, offset - 1)
+        for (_, topic), queues in store.consumer_offsets.items()
+        for queue_id, offset in queues.items()
+    }
 
 
 def _facts(bounds: QueueBounds) -> QueueFacts:
@@ -100,6 +110,7 @@ def _facts(bounds: QueueBounds) -> QueueFacts:
         last_time=None if last is None else last.store_timestamp,
         files=len(queue.on_disk),
         nbytes=sum(file.allocated for file in queue.on_disk),
+        queue=None if queue.is_batch else queue,
     )
 
 

@@ -184,7 +184,7 @@ def read_part(
         yield from begun_again(lambda: read_part(table, task, options, schema, _found(task, options)))
         return
     task.hold(store.files)
-    own = replace(options, selection=task.selection, starting_group=None)
+    own = replace(options, selection=task.selection, starting_group=None, columns=list(schema.names))
     for batch in table.rows(store, own, task.part):
         yield _arranged(batch, store, schema)
     task.hold(store.files)

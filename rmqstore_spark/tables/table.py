@@ -37,7 +37,8 @@ class Table:
         row: the meaning of a row, in words.
         columns: in their order, without `store`, which every table has by name.
         options: the read options that select the table's rows or say how they are read; all others are refused.
-        rows: the rows of one part of a store, in record batches of the whole schema.
+        rows: the rows of one part of a store, in record batches of the whole schema. The options' columns are those
+            that are asked for: others may hold anything.
         parts: the parts in which a store's rows are read, each by a task of its own. A part can be pickled.
         nbytes: the bytes to read of a part, for tables whose parts take long and show their progress.
         note: further remarks for users, in sentences.

@@ -116,9 +116,13 @@ def _is_something_missing(store: Snapshot, selection: Selection, known: Mapping[
     """Is there a queue's directory without units, or a group whose offset is beyond its queue's end?"""
     if not all(map(has_units, known.values())):
         return True
+    ends: dict[str, dict[int, int]] = {}
+    for (topic, queue_id), bounds in known.items():
+        ends.setdefault(topic, {})[queue_id] = bounds.end
+    nothing: dict[int, int] = {}
     return any(
-        offset > (known[topic, queue_id].end if (topic, queue_id) in known else 0)
+        offset > of_topic.get(queue_id, 0) and selection.queue(topic, queue_id) is not None
         for (_, topic), queues in store.consumer_offsets.items()
+        for of_topic in (ends.get(topic, nothing),)
         for queue_id, offset in queues.items()
-        if selection.queue(topic, queue_id) is not None
     )

@@ -10,7 +10,7 @@ import pytest
 from oracle import golden, stores
 
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.config import load, offset_topics, topic_entries, topic_queues
+from rmqstore_spark.store.structures.config import consumed, load, topic_entries, topic_queues
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def test_real_stores(version: str, tmp_path: Path) -> None:
     assert {topic for topic in topics if topic[0] not in "%rR"} <= set(queues)  # some system topics are not in it
     for topic, queue_id in golden.load_truth(version).bounds:
         assert topic not in queues or queue_id < queues[topic]
-    assert offset_topics(str(root), files) >= {"Retried", "RMQ_SYS_TRANS_HALF_TOPIC"}
-    assert all("@" not in topic for topic in offset_topics(str(root), files))
+    assert consumed(str(root), files).topics >= {"Retried", "RMQ_SYS_TRANS_HALF_TOPIC"}
+    assert all("@" not in topic for topic in consumed(str(root), files).topics)
     assert files.bytes > 1000
     for path in (root / "config").glob("*.json"):
         assert load(str(path), files) is not None, path
@@ -47,7 +47,7 @@ def test_built_store(tmp_path: Path) -> None:
     store.append("TopicB")
     store.close()
     assert topic_queues(topic_entries(str(tmp_path), Files())) == {"TopicA": 4, "TopicB": 1}
-    assert offset_topics(str(tmp_path), Files()) == set()
+    assert consumed(str(tmp_path), Files()).topics == set()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_queues_of_topics(config: Path) -> None:
 def test_topics_with_offsets(config: Path) -> None:
     table = '{"T@G":{0:1},"T@H":{},"%RETRY%G@G":{0:0},"U@":5,"@G":{0:1},"no group":{0:1},7:{0:1}}'
     (config / "consumerOffset.json").write_text(f'{{"offsetTable":{table}}}')
-    assert offset_topics(str(config.parent), Files()) == {"T", "%RETRY%G", "U"}
+    assert consumed(str(config.parent), Files()).topics == {"T", "%RETRY%G", "U"}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"topicConfigTable":[1],"offsetTable":"x"}', '{"a":{"b":1}}'])
@@ -146,9 +146,9 @@ def test_other_shapes_name_nothing(text: str, config: Path) -> None:
     for name in ("topics.json", "consumerOffset.json"):
         (config / name).write_text(text)
     assert topic_queues(topic_entries(str(config.parent), Files())) == {}
-    assert offset_topics(str(config.parent), Files()) == set()
+    assert consumed(str(config.parent), Files()).topics == set()
 
 
 def test_no_config(tmp_path: Path) -> None:
     assert topic_queues(topic_entries(str(tmp_path), Files())) == {}
-    assert offset_topics(str(tmp_path), Files()) == set()
+    assert consumed(str(tmp_path), Files()).topics == set()

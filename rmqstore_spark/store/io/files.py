@@ -224,6 +224,10 @@ class Files:
 
 
 class _UnlinkedFiles(Files):
+    @property
+    def are_paths_the_systems(self) -> bool:
+        return False  # the kernel follows links
+
     def status(self, path: str) -> os.stat_result:
         return self.lstat(path)
 

@@ -6,13 +6,13 @@ The room answers: what do these files say? It believes nothing; what can be prov
 * Directories: layout (which file is what), kinds (what a broker may keep in another form), written (our writer's
   record).
 * The log: segments, window (the part of a segment that is in memory), commitlog (`SegmentReader`: from unit to unit),
-  dledger (a log of DLedger's entries), entries (the order of entries that wrap units),
-  past_damage (where reading goes on after damage), body_sums (checksums of bodies that overlap), proofs (bytes that
-  tell a store from another one).
+  dledger (a log of DLedger's entries), entries (the order of entries that wrap units), many_headers, past_damage (where
+  reading goes on after damage), body_sums (checksums of bodies that overlap), proofs (bytes that tell a store from
+  another one).
 * Logs of single queues: compaction (of compaction topics), tiered (a tiered store).
 * ConsumeQueues: consumequeue (`Queue`), queues (`ConsumeQueues`, all of a store), queue_cursor (`QueueCursor`, the one
-  search along a queue), queue_sizes, consumequeue_ext. Those in RocksDB: rocksdb_units (keys and values),
-  rocksdb_queues (`RocksDBQueue`, a `Queue` of the same form).
+  search along a queue), queue_heads (the first units of many), queue_sizes, consumequeue_ext. Those in RocksDB:
+  rocksdb_units (keys and values), rocksdb_queues (`RocksDBQueue`, a `Queue` of the same form).
 * Index files: indexfile (`IndexReader`).
 * Small files: config (topics, groups, offsets), rocksdb_config (the same in RocksDB), checkpoint, timer,
   rocksdb_popped.

@@ -30,7 +30,9 @@ _MOST_MEMBERS = 2_000_000  # members of objects; 100 000 topics have half as man
 _MOST_DEPTH = 32  # levels; a broker's files have five, and 32 are safe in any recursive code
 DEFAULT_QUEUES = 16  # read and write queues of a topic whose entry gives no number (TopicConfig.defaultReadQueueNums)
 # A string, which is kept, or a number before a colon. An unclosed string reaches to the end of the text.
-_TEXT_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*"?)|(?<![\w.+-])(-?[0-9]+)(?=\s*:)', re.DOTALL)
+_KEY = re.compile(r"(?<![\w.+-])(-?[0-9]+)(?=\s*:)")
+_TEXT_OR_KEY = re.compile(rf'("(?:[^"\\]|\\.)*"?)|{_KEY.pattern}', re.DOTALL)
+_BETWEEN = "\x01"  # in no JSON
 
 # The member of each file that readers use.
 MEMBERS = {
@@ -293,7 +295,18 @@ def _too_much() -> ValueError:
 def _parse(text: str) -> Any:
     with contextlib.suppress(json.JSONDecodeError):
         return json.loads(text)
-    return json.loads(_TEXT_OR_KEY.sub(lambda found: found[1] or f'"{found[2]}"', text))
+    return json.loads(_with_texts_as_keys(text))
+
+
+def _with_texts_as_keys(text: str) -> str:
+    """JSON in which each number that is a key is a string."""
+    parts = text.split('"')  # strings are every second part, if no quote is in one
+    if "\\" in text or _BETWEEN in text or len(parts) % 2 == 0:
+        return _TEXT_OR_KEY.sub(lambda found: found[1] or f'"{found[2]}"', text)
+    between = _KEY.split(_BETWEEN.join(parts[::2]))  # every second part is a key
+    between[1::2] = [f'"{key}"' for key in between[1::2]]
+    parts[::2] = "".join(between).split(_BETWEEN)
+    return '"'.join(parts)
 
 
 def _depth(value: Any) -> int:
@@ -329,26 +342,29 @@ def is_exactly(value: Any, number: int) -> bool:
     return type(value) is int and value == number
 
 
-def offset_topics(root: str, files: Files) -> set[str]:
-    """The topics that some group has consumed, from config/consumerOffset.json.
+class Consumed(NamedTuple):
+    """What consumer groups have consumed.
+
+    Attributes:
+        topics: the topics that some group has consumed, from config/consumerOffset.json.
+        offsets: the offset of the next message in each queue that a group consumes, from that file, or with light
+            queues (enableLmq) from lmqConsumerOffset.json, which then has all of them.
+    """
+
+    topics: set[str]
+    offsets: ConsumerOffsets
+
+
+def consumed(root: str, files: Files) -> Consumed:
+    """What config/ says of the consumer groups' progress.
 
     Args:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    names = member_of(root, "consumerOffset.json", "offsetTable", files)  # Topic@Group
-    return {topic for topic, at, _ in (name.partition("@") for name in names) if topic and at}
-
-
-def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
-    """The offset of the next message in each queue that a group consumes, from config/consumerOffset.json, or
-    with light queues (enableLmq) from lmqConsumerOffset.json, which then has all of them.
-
-    Args:
-        root: the store directory.
-        files: how to reach files, and where requests and bytes are counted.
-    """
-    return offsets_in([member_of(root, name, MEMBERS[name], files) for name in OFFSETS])
+    tables = [member_of(root, name, MEMBERS[name], files) for name in OFFSETS]
+    names = (name.partition("@") for name in tables[0])  # Topic@Group
+    return Consumed({topic for topic, at, _ in names if topic and at}, offsets_in(tables))
 
 
 def offsets_in(tables: list[Table]) -> ConsumerOffsets:

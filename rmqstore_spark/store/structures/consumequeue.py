@@ -97,6 +97,16 @@ class Queue:
             found.append(QueueFile(path, start // size, nbytes // size, nbytes, allocated(status)))
         return found
 
+    def know_file(self, start: int, size: int, allocated: int) -> None:
+        """Take note of the queue's only file, which somebody else has found, if its files were not listed before.
+
+        Args:
+            start: the offset that it begins with, which its name tells.
+            size, allocated: as of QueueFile.
+        """
+        path, each = os.path.join(self.directory, f"{start:020d}"), self.unit_size
+        self.__dict__.setdefault("in_files", [QueueFile(path, start // each, size // each, size, allocated)])
+
     @property
     def on_disk(self) -> list[QueueFile]:
         """Those of in_files that are files."""
@@ -121,7 +131,7 @@ class Queue:
         """Bytes of a unit."""
         return BATCH_UNIT_SIZE if self.is_batch else UNIT_SIZE
 
-    @property
+    @kept
     def is_lmq(self) -> bool:
         """Is this a light message queue (MixAll), whose messages are in their own topics' queues as well?"""
         return is_light(self.topic)

@@ -10,6 +10,7 @@ Source: org.apache.rocketmq.store.config.StorePathConfigHelper, store.MappedFile
 """
 
 import contextlib
+import functools
 import os
 import re
 import stat
@@ -55,6 +56,7 @@ def start_in(name: str) -> int | None:
     return None if start is None or start > _MOST_START else start
 
 
+@functools.lru_cache(maxsize=1 << 14)  # there are few queueIds, and millions of names
 def queue_id_of(name: str) -> int | None:
     """The queueId of a directory in a topic's directory, by its name; None for a name that no broker gives."""
     queue_id = int(name) if _QUEUE_ID.fullmatch(name) else None

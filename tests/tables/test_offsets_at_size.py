@@ -1,0 +1,100 @@
+"""The table `offsets` reads what is asked for once, however many groups ask for it."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from oracle.stores import StoreBuilder
+
+from rmqstore_spark import Store
+from rmqstore_spark.jobs.summary import GROUPS_TIMED, summarize
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
+
+QUEUES, MESSAGES = 12, 1200
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The reads so far."""
+    found = [0]
+    count = Files.count
+
+    def counted(self: Files, requests: int, nbytes: int) -> None:
+        found[0] += requests
+        count(self, requests, nbytes)
+
+    monkeypatch.setattr(Files, "count", counted)
+    return found
+
+
+def built(root: Path, rng: random.Random) -> list[list[int]]:
+    """A store: the store times (ms) of the messages in each of its queues."""
+    store = StoreBuilder(root, segment_size=16 * 1024, queue_file_size=200_000)
+    times: list[list[int]] = [[] for _ in range(QUEUES)]
+    for _ in range(MESSAGES):
+        queue_id = rng.randrange(QUEUES)
+        store.append("T", b"x", queue_id=queue_id)
+        times[queue_id].append(store.now)
+    store.close()
+    return times
+
+
+def consume(root: Path, groups: int, times: list[list[int]]) -> None:
+    """Each group has consumed a few messages, and some groups as many as others."""
+    table = {
+        f"T@G{group:03d}": {queue_id: min(1 + group % 5, len(some)) for queue_id, some in enumerate(times)}
+        for group in range(groups)
+    }
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+
+
+def test_a_message_is_read_once(tmp_path: Path, rng: random.Random, requests: list[int]) -> None:
+    times = built(tmp_path, rng)
+    costs = {}
+    for groups in (5, 100):
+        consume(tmp_path, groups, times)
+        before = requests[0]
+        rows = Store(tmp_path).offsets().to_pylist()
+        costs[groups] = requests[0] - before
+        assert len(rows) == groups * QUEUES
+        for row in rows:
+            of_queue = times[row["queueId"]]
+            at = of_queue[row["consumerOffset"] - 1]
+            assert row["lastConsumedTimestamp"] == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)
+            assert row["lagMillis"] == (of_queue[-1] - at if row["lag"] else 0)
+            assert row["lag"] == len(of_queue) - row["consumerOffset"]
+    assert costs[100] == costs[5]
+
+
+def test_columns_that_are_not_asked_for_cost_nothing(tmp_path: Path, rng: random.Random, requests: list[int]) -> None:
+    times = built(tmp_path, rng)
+    consume(tmp_path, 5, times)
+    whole = Store(tmp_path).offsets()
+    costs = []
+    for names in (
+        ["group", "topic", "queueId", "consumerOffset"],
+        ["lag", "expired"],
+        ["lagMillis"],
+        whole.column_names,
+    ):
+        before = requests[0]
+        assert Store(tmp_path).offsets(columns=names).equals(whole.select(names))
+        costs.append(requests[0] - before)
+    assert costs[0] < costs[1] < costs[2] == costs[3]
+
+
+def test_summary_times_the_groups_that_lag_most(tmp_path: Path, rng: random.Random) -> None:
+    """The others have their lag in messages alone."""
+    times = built(tmp_path, rng)
+    consume(tmp_path, 3 * GROUPS_TIMED, times)
+    groups = summarize(Snapshot.find(str(tmp_path), Files())).groups
+    rows = Store(tmp_path).offsets().to_pylist()
+    for at, group in enumerate(groups):
+        own = [row for row in rows if row["group"] == group.group]
+        assert (group.topics, group.lag) == (["T"], sum(row["lag"] for row in own))
+        assert group.lag_millis == (max(row["lagMillis"] for row in own) if at < GROUPS_TIMED else None)
