@@ -209,7 +209,7 @@ def _batches(progress: Progress, times: tuple[_Longs, _Longs] | None) -> Iterato
     last, millis = times or (np.full(len(consumed), _NEVER),) * 2
     for start in range(0, len(consumed), _ROWS_AT_ONCE):
         here = slice(start, start + _ROWS_AT_ONCE)
-        names, known = pa.array(stretch[here]), is_known[here]
+        names, known = numbers(stretch[here], LONG), is_known[here]  # pa.array() would import pandas
         yield pa.RecordBatch.from_arrays(
             [
                 groups.take(names),
