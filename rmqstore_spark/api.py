@@ -273,7 +273,8 @@ class Store(TableMethods):
         refuse(selected, Use.COPIES)
         how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": "true", "trust": "log"}
         understood = self._options({**selected, **how})
-        return copy(CopyJob(self._open(understood), understood, place, is_salvage, written["messageIndexEnable"]))
+        job = CopyJob.of(understood, place, is_salvage=is_salvage, has_index=written["messageIndexEnable"])
+        return copy(job)
 
     def __repr__(self) -> str:
         from rmqstore_spark.jobs.summary_text import as_text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import operator
 import os
 import stat
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
 from rmqstore_spark.jobs.copying.chunks import chunks_of
+from rmqstore_spark.jobs.copying.compaction import CompactionFiles, compaction_files
 from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind
 from rmqstore_spark.jobs.copying.index import say_what_is_not_used
 from rmqstore_spark.jobs.copying.lost import after_log, bounds_of, lost_outside
@@ -26,6 +28,7 @@ from rmqstore_spark.jobs.copying.report import Losses, of_config, of_end, of_que
 from rmqstore_spark.jobs.copying.rows import merged
 from rmqstore_spark.jobs.copying.selected import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, selected
 from rmqstore_spark.jobs.copying.source import Source
+from rmqstore_spark.jobs.copying.tiered import FromTier, TierRows, refuse_salvage, sources_of
 from rmqstore_spark.jobs.copying.waiting import waiting_of
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of
@@ -72,7 +75,8 @@ class CopyJob:
     """A copy: the sources, the target and how.
 
     Attributes:
-        stores: the stores to copy.
+        stores: the stores to copy that have a commitlog; none where a tiered store is copied alone.
+        tier: what is copied from a tiered store.
         options: which messages are copied, and how they are read: mode FAILFAST in a copy, PERMISSIVE in a salvage.
             With `deduplicate` all stores are replicas of one store.
         target: the new store's directory, absolute.
@@ -81,10 +85,20 @@ class CopyJob:
     """
 
     stores: list[Snapshot]
+    tier: list[FromTier]
     options: ReadOptions
     target: str
     is_salvage: bool
     has_index: bool
+
+    @classmethod
+    def of(cls, options: ReadOptions, target: str, *, is_salvage: bool, has_index: bool) -> CopyJob:
+        """The copy that options ask for. Errors are those of sources_of()."""
+        stores, tier = sources_of(options)
+        own = replace(
+            options, tiered=None, read_beside=frozenset({"tiered", "compacted"} if options.tiered else {"compacted"})
+        )
+        return cls(stores, tier, own, target, is_salvage, has_index)
 
     @property
     def is_whole(self) -> bool:
@@ -99,22 +113,27 @@ def copy(job: CopyJob) -> Copied:
         RmqStoreError: the copy is not possible. Nothing was written.
     """
     _refuse_sources(job)
+    if job.is_salvage:
+        refuse_salvage(job.tier)
     logs = _logs(job)
-    configs = _configs(job, logs)
     losses = Losses() if job.is_salvage else None
     with heard(is_once=job.is_salvage):  # a salvage reads a damaged log several times
         sources = list(_sources(job, logs))
+        tier = TierRows(job.tier, len(sources), job.options.verify_crc)
+        configs = _configs(job, logs, tier)
         batches = [_batches(job, log) for log in logs]
+        compacted = compaction_files([log.newest for log in logs], job.options)
         bounds = [dict(bounds_of(source)) if job.is_whole else {} for source in sources]
         order = KeptOffsets(
             sources[0].store.root if len(sources) == 1 else job.target,
-            sum(segment.end - segment.start for store in job.stores for segment in store.segments),
+            sum(segment.end - segment.start for store in _all_logs(job) for segment in store.segments),
         )
         begins = {
             source.number: _begin_of_segment(job, source.store, some)
             for source, some in zip(sources, bounds, strict=True)
-        }
+        } | {source.number: -1 for source in tier.sources}
         with contextlib.ExitStack() as opened, _telling_of_salvage(job):
+            opened.enter_context(tier)
             streams = [
                 selected(
                     source, some, {store.root: opened.enter_context(StoredUnits(store)) for store in log.stores}, losses
@@ -123,11 +142,11 @@ def copy(job: CopyJob) -> Copied:
             ]
             written = write_new_store(
                 job.target,
-                _new_store(job, logs, bounds),
-                chunks_of(merged(streams), order, begins),
-                functools.partial(config_files, sources, configs, is_whole=job.is_whole),
+                _new_store(job, logs, bounds, compacted),
+                chunks_of(itertools.chain(tier.before(), merged(streams), tier.after()), order, begins),
+                functools.partial(config_files, sources or tier.sources[:1], configs, is_whole=job.is_whole),
             )
-        lost = _lost(job, list(zip(sources, configs, bounds, strict=True)), losses, order, written.ends)
+        lost = _lost(job, list(zip(sources, configs[: len(sources)], bounds, strict=True)), losses, order, written.ends)
         return Copied(written.messages, pa.Table.from_batches([to_batch(lost, is_salvaged=True)], SCHEMA))
 
 
@@ -140,7 +159,7 @@ def _refuse_sources(job: CopyJob) -> None:
     Raises:
         RmqStoreError: a source is refused.
     """
-    for store in job.stores:
+    for store in _all_logs(job):
         _ = store.seen  # found before the messages are planned: StoredUnits compares it when it reads their bytes
         for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
             refuse_inside(directory, job.target)
@@ -202,12 +221,19 @@ def _logs_of(stores: list[Snapshot], deduplicate: bool) -> list[Copies]:
     return logs
 
 
-def _configs(job: CopyJob, logs: list[Copies]) -> list[Config]:
-    """config/ of each log's store. The log warns of what a store may have and its copy will not.
+def _all_logs(job: CopyJob) -> list[Snapshot]:
+    return [*job.stores, *(part.log for part in job.tier)]
+
+
+def _configs(job: CopyJob, logs: list[Copies], tier: TierRows) -> list[Config]:
+    """config/ of each log's store; a tiered store alone has none. The log warns of what a store may have and its copy
+    will not.
 
     Raises:
         DamagedStoreError: a file cannot be parsed, and this is no salvage.
     """
+    if not logs:
+        return [Config.nothing(source.store) for source in tier.sources[:1]]
     configs = [Config.of(log.newest, is_one=len(logs) == 1) for log in logs]
     for log, config in zip(logs, configs, strict=True):
         if not job.is_salvage:
@@ -259,21 +285,26 @@ def _batches(job: CopyJob, log: Copies) -> Batches:
     return Scan(options, columns).batches()
 
 
-def _new_store(job: CopyJob, logs: list[Copies], bounds: Sequence[Bounds]) -> NewStore:
+def _new_store(job: CopyJob, logs: list[Copies], bounds: Sequence[Bounds], compacted: CompactionFiles) -> NewStore:
     sizes = _sizes(job)
     return NewStore(
-        nbytes=sum(log.size for log in logs),
+        nbytes=sum(log.size for log in logs)
+        + sum(part.log.log.size for part in job.tier)
+        + sum(file.size for file in compacted.files),
         sizes=sizes,
-        ends={name: each.end for some in bounds for name, each in some.items()},
+        ends={**{name: each.end for some in bounds for name, each in some.items()}, **compacted.ends},
         has_index=job.has_index,
         index_tags=any(indexes_tags(store, sizes.slots) for store in job.stores),
-        mode=functools.reduce(operator.and_, map(_mode_of, job.stores)) | 0o700,
+        others=compacted.files,
+        mode=functools.reduce(operator.and_, map(_mode_of, _all_logs(job)), 0o777) | 0o700,
     )
 
 
 def _sizes(job: CopyJob) -> FileSizes:
     """The file sizes of the first store, with segments as large as the largest of all stores."""
     found = [sizes_to_rebuild(store, Sizes(), may_be_cut=job.is_salvage) for store in job.stores]
+    if not found:
+        return Sizes().or_defaults()
     return FileSizes(max(each.segment for each in found), found[0].queue_file, found[0].slots, found[0].items)
 
 

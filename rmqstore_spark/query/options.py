@@ -243,7 +243,6 @@ _READ_TABLE = (
         _EVERYWHERE & ~Use.TAIL | Use.GET,
         refused={
             Use.STREAMS: "a stream follows the broker's own store",
-            Use.COPIES: "a copy is made of commitlogs alone",
         },
     ),
     Option(
@@ -560,6 +559,7 @@ class ReadOptions:
     starting_group: str | None = None
     given: frozenset[str] = frozenset()
     storage: Storage = NO_STORAGE
+    read_beside: frozenset[str] = frozenset()
 
     @property
     def is_everything(self) -> bool:

@@ -154,7 +154,7 @@ class TieredLog(QueueLog):
 
     def __init__(self, layout: Layout, files: Files, known: tuple[int, int] = (0, 0)) -> None:
         super().__init__(layout, files)
-        self._known = known
+        self.known = known
 
     @kept
     def topics(self) -> dict[str, int]:
@@ -169,7 +169,7 @@ class TieredLog(QueueLog):
 
     def _is_known(self, before: SegmentFile, after: SegmentFile) -> bool:
         """Are the messages between two files known elsewhere?"""
-        if self._known[0] >= self._known[1]:
+        if self.known[0] >= self.known[1]:
             return False
         with self.reader(self._segment(before)) as reader:
             _, last = units_end(reader, before.start, is_last=True)
@@ -177,7 +177,7 @@ class TieredLog(QueueLog):
             first = reader.header(after.start)
         if last is None or first is None:
             return False
-        return self._known[0] <= last.queue_offset + 1 and first.queue_offset <= self._known[1]
+        return self.known[0] <= last.queue_offset + 1 and first.queue_offset <= self.known[1]
 
     def _segment(self, file: SegmentFile) -> Segment:
         # A unit may end with its file, and the kernel leaves space for a blank after each.

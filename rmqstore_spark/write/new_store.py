@@ -6,7 +6,7 @@ segment, and the queue has a unit for each lost message that no broker can read 
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
@@ -14,6 +14,7 @@ from rmqstore_spark.store.format.queue_block import lost_unit
 from rmqstore_spark.store.format.sizes import FileSizes
 from rmqstore_spark.store.structures.written import WORKSHOP
 from rmqstore_spark.write.build.logfiles import LogWriter
+from rmqstore_spark.write.build.other_files import OtherFile, put_others
 from rmqstore_spark.write.build.placing import Placing
 from rmqstore_spark.write.build.queuefiles import Queue
 from rmqstore_spark.write.build.staging import Chunk
@@ -40,6 +41,7 @@ class NewStore:
         has_index: whether the store gets index files.
         index_tags: whether tags are index keys, too.
         mode: the mode of the store's directory if it does not exist yet, and so of everything made in it.
+        others: files that are taken over as they are.
     """
 
     nbytes: int
@@ -48,6 +50,7 @@ class NewStore:
     has_index: bool = True
     index_tags: bool = False
     mode: int = 0o777
+    others: Sequence[OtherFile] = ()
 
 
 @dataclass(frozen=True)
@@ -137,5 +140,6 @@ def _make(
             if queue not in found:
                 queues.begin_at(queue, end, lost_unit(target.start))
         placing.finish()
+        put_others(tree, new.others)
         files.put_config(config(queues.ends))
     return Written(messages, queues.ends)

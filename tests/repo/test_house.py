@@ -32,7 +32,7 @@ WRITERS = {
     *("rmqstore_spark.api", "rmqstore_spark.writing"),
     "rmqstore_spark.spark.writer",
     "rmqstore_spark.jobs.copy",
-    *(f"rmqstore_spark.jobs.copying.{name}" for name in ("chunks", "config", "lost", "report")),
+    *(f"rmqstore_spark.jobs.copying.{name}" for name in ("chunks", "compaction", "config", "lost", "report")),
 }
 # Who knows Spark.
 SPARKS = {

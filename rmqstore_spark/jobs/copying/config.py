@@ -87,6 +87,11 @@ class Config:
                 unread[name] = why
         return cls(store.root, tables, unread)
 
+    @classmethod
+    def nothing(cls, store: Snapshot) -> Config:
+        """The config of a log that has none."""
+        return cls(store.root, {name: {} for name in (*_FILES, _OF_ONE)}, {})
+
     def member(self, name: str) -> Table:
         """The object that readers take from a file."""
         found: Table = self.tables[name].get(MEMBERS[name], {})

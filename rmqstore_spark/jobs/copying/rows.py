@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.jobs.copying.source import Source
-from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.store.format.by_queue import Integers
 from rmqstore_spark.store.format.message import are_queued
+
+
+class Units(Protocol):
+    """Reads the bytes of messages (read/run/stored.py)."""
+
+    def read_into(self, memory: memoryview, positions: Integers, sizes: Integers) -> None:
+        """Put units into memory, back to back; arguments and errors as of StoredUnits."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class Rows:
     """
 
     source: Source
-    units: StoredUnits
+    units: Units
     topics: list[str]
     codes: Integers
     positions: Integers

@@ -13,9 +13,8 @@ import pyarrow as pa
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.jobs.copying.misplaced import Misplaced
 from rmqstore_spark.jobs.copying.report import Losses
-from rmqstore_spark.jobs.copying.rows import Rows
+from rmqstore_spark.jobs.copying.rows import Rows, Units
 from rmqstore_spark.jobs.copying.source import Source
-from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.store.format.by_queue import Integers
 from rmqstore_spark.store.format.system_topics import TIMER_TOPIC
 from rmqstore_spark.store.structures.layout import queue_path
@@ -31,7 +30,7 @@ _INNER_BATCH = 0x80  # sysFlag: a unit holds several messages
 
 
 def selected(
-    source: Source, batches: Iterable[pa.RecordBatch], units: Mapping[str, StoredUnits], losses: Losses | None
+    source: Source, batches: Iterable[pa.RecordBatch], units: Mapping[str, Units], losses: Losses | None
 ) -> Iterator[Rows]:
     """The messages of a source that are copied, as they are in the copy except for their physical offsets.
 
@@ -144,7 +143,7 @@ def _refuse_timers(source: Source, root: str, batch: pa.RecordBatch) -> None:
         )
 
 
-def _rows(source: Source, batch: pa.RecordBatch, units: StoredUnits) -> Rows:
+def _rows(source: Source, batch: pa.RecordBatch, units: Units) -> Rows:
     topic = batch.column("topic").dictionary_encode()
     topics, codes = topic.dictionary.to_pylist(), topic.indices.to_numpy().astype(np.int64)
     flags = _integers(batch, "sysFlag")

@@ -35,6 +35,7 @@ from rmqstore_spark.store.structures.segments import Damage
 
 _COLUMNS = ["topic", "queueId", "queueOffset", "keys", "sysFlag", "commitLogOffset", "body"]
 _WHOLE = 1 << 62
+_NO_SPACES = "\x85\xa0\u2007\u202f"  # for Java, unlike Python
 
 
 class _Message(NamedTuple):
@@ -81,14 +82,14 @@ class _Newest:
         for queue, key, message in _messages_of(batch, piece):
             known = self._queues.setdefault(queue, _OfQueue())
             known.in_commitlog.add(message.queue_offset)
-            if key:
+            if key and not _is_blank(key):
                 known.newest[key] = message
 
     def add_compaction_log(self, batch: pa.RecordBatch, piece: int) -> None:
         """Add the messages of a piece of a compaction log."""
         for queue, key, message in _messages_of(batch, piece):
             known = self._queues.setdefault(queue, _OfQueue())
-            if not key or message.queue_offset in known.in_commitlog:
+            if not key or _is_blank(key) or message.queue_offset in known.in_commitlog:
                 continue
             other = known.newest.get(key)
             if other is None or other.queue_offset < message.queue_offset:
@@ -102,6 +103,12 @@ class _Newest:
                 if message.has_body:
                     found[message.piece].append(message.position)
         return [sorted(each) for each in found]
+
+
+def _is_blank(key: str) -> bool:
+    """Is a text no key? A broker compares KEYS as a whole, but takes no message whose KEYS have only white space
+    (org.apache.rocketmq.store.kv.CompactionLog.asyncPutMessage)."""
+    return all(character.isspace() and character not in _NO_SPACES for character in key)
 
 
 def _messages_of(batch: pa.RecordBatch, piece: int) -> Iterator[tuple[tuple[str, int], str | None, _Message]]:

@@ -59,7 +59,7 @@ def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> l
         raise NotAStoreError(
             f"option 'tiered': {root}: no tiered store: expected <cluster>/<broker>/<topic>/<queueId>/COMMIT_LOG in it"
         )
-    _refuse_several_brokers(root, layouts)
+    refuse_several_brokers(layouts)
     asked = [each for each in layouts if each.queue and options.selection.queue(*each.queue) is not None]
     known = _bounds(stores[0], frozenset(each.queue for each in asked if each.queue))
     found: list[tuple[Snapshot, ReadOptions]] = []
@@ -70,13 +70,18 @@ def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> l
     return found
 
 
-def _refuse_several_brokers(root: str, layouts: list[Layout]) -> None:
+def refuse_several_brokers(layouts: list[Layout]) -> None:
+    """Refuse a tiered store whose queues are not of one broker.
+
+    Raises:
+        OptionError: a queue is there twice.
+    """
     seen: set[Queue | None] = set()
     for layout in layouts:
         if layout.queue in seen:
             raise OptionError(
-                f"option 'tiered': {root} has the queues of several brokers, as topic {quoted(str(layout.queue))} is "
-                "there twice; give the directory of the store's own broker in it"
+                f"{layout.root}: a tiered store with the queues of several brokers, as topic, queueId "
+                f"{quoted(str(layout.queue))} are there twice; give the directory of one broker in it"
             )
         seen.add(layout.queue)
 

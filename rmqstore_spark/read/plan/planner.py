@@ -78,7 +78,7 @@ def plan(
 def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None, puts_off: bool) -> Plan:
     stores = open_stores(options, files, with_queue_logs=True)
     begun = {store: begin_look_up(store, options.selection) for store in stores}
-    reads_also = [name for name in ("compacted", "tiered") if getattr(options, name)]
+    reads_also = [*options.read_beside, *(name for name in ("compacted", "tiered") if getattr(options, name))]
     for store in stores:
         say_what_is_unknown(store, MESSAGES, reads_also)
     if not options.deduplicate and not options.selection.is_nothing:

@@ -3,6 +3,7 @@
     <root>/compaction/compactionLog/<topic>/<queueId>/<20 digits>  units as in the commitlog, whose physicalOffset is
                                                                    the position in this log; the name is the first one
     <root>/compaction/compactionCq/<topic>/<queueId>/<same name>   46-byte units of them, as of a BatchCQ
+    <root>/compaction/position-checkpoint                          JSON: the last queueOffset that a pass has seen
 
 A pass rewrites all files but the last: they become one file or more that keep the name of the first, so names have
 gaps. A file that a pass has written ends with zeros, one that was full with a blank. Directories of work in progress
@@ -10,14 +11,18 @@ gaps. A file that a pass has written ends with zeros, one that was full with a b
 Source: org.apache.rocketmq.store.kv.CompactionStore, CompactionLog.
 """
 
+import json
 import os
 from collections.abc import Iterator
 
+from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.store.structures.consumequeue import queue_directories
 from rmqstore_spark.store.structures.layout import Layout, names_there, queue_log, queue_path
 
+CHECKPOINT = os.path.join("compaction", "position-checkpoint")
+_LARGEST_CHECKPOINT = 64 * 1024 * 1024  # bytes
 _LOGS, _QUEUES = os.path.join("compaction", "compactionLog"), os.path.join("compaction", "compactionCq")
 
 
@@ -36,6 +41,19 @@ def compaction_logs(root: str, files: Files) -> Iterator[Layout]:
     """The compaction logs of a store, by topic and queueId, each as the layout of a log of its own."""
     for topic, queue_id, directory in queue_directories(os.path.join(root, _LOGS), files, names_there):
         yield queue_log(root, (topic, queue_id), directory, files)
+
+
+def last_compacted(root: str, files: Files) -> dict[str, int]:
+    """The last queue offset that a pass has seen, by <topic>_<queueId>; nothing where that cannot be read, as a pass
+    then begins anew."""
+    path = os.path.join(root, CHECKPOINT)
+    try:
+        with files.file(path) as file:
+            found = json.loads(file.read(0, min(file.size, _LARGEST_CHECKPOINT)))
+        table = found.get("queueOffsetMap", {}).items()
+        return {name: offset for name, offset in table if type(offset) is int and 0 <= offset < 1 << 63}
+    except (OSError, ValueError, AttributeError, RecursionError, RmqStoreError):
+        return {}
 
 
 def compaction_queue_file(root: str, queue: tuple[str, int], name: str) -> str:

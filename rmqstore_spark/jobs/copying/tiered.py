@@ -1,0 +1,177 @@
+"""Messages of a tiered store that are copied: of the tier alone, or those that the broker's own store does not have.
+
+Each queue is a log of its own there, and nothing tells in which order a broker took the messages of two queues. In the
+copy they come by store time, those of a queue in their order, and keep their queue offsets; like messages that a broker
+has expired, they get other physical offsets. What the broker's own store does not have any more is older than all that
+it has, so it comes first; what it does not have yet, as an older copy, comes last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.jobs.copying.rows import Rows, merged
+from rmqstore_spark.jobs.copying.selected import COLUMNS, selected
+from rmqstore_spark.jobs.copying.source import Source
+from rmqstore_spark.jobs.copying.waiting import Waiting
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.read.plan.asked import asked_of
+from rmqstore_spark.read.plan.joined import refuse_several_brokers, tier_beside
+from rmqstore_spark.read.plan.prune import pruned
+from rmqstore_spark.read.plan.split import SplitPoints
+from rmqstore_spark.read.plan.stores import files_of, open_stores
+from rmqstore_spark.read.run.messages import messages_in
+from rmqstore_spark.read.run.stored import StoredUnits
+from rmqstore_spark.store.format.by_queue import Integers
+from rmqstore_spark.store.queue_log import TieredLog
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.segments import Damage
+
+_MOST_OPEN = 64  # files of queues
+
+
+@dataclass(frozen=True)
+class FromTier:
+    """Messages of one queue's log in a tiered store that are copied.
+
+    Attributes:
+        log: the queue's log.
+        options: select them.
+        is_after: whether they come after all messages of the broker's own store, not before.
+    """
+
+    log: TieredLog
+    options: ReadOptions
+    is_after: bool
+
+
+def sources_of(options: ReadOptions) -> tuple[list[Snapshot], list[FromTier]]:
+    """The stores to copy that are whole, and what is copied from tiered stores.
+
+    Raises:
+        RmqStoreError: a path is no store, or options do not go together.
+    """
+    files = files_of(options)
+    stores = open_stores(options, files, with_queue_logs=True)
+    whole = [store for store in stores if store.is_whole]
+    refuse_several_brokers([store.layout for store in stores if not store.is_whole])
+    asked = tier_beside(stores, options, files) if whole else asked_of(options, stores)
+    return whole, [_from_tier(log, own) for log, own in asked if isinstance(log, TieredLog)] if asked else []
+
+
+def _from_tier(log: TieredLog, options: ReadOptions) -> FromTier:
+    offsets = options.selection.queue(*log.queue)
+    least, end = log.known
+    return FromTier(log, options, least < end and offsets is not None and offsets.least >= end)
+
+
+def refuse_salvage(parts: Sequence[FromTier]) -> None:
+    """Refuse a salvage of a tiered store.
+
+    Raises:
+        OptionError: there is one.
+    """
+    for part in parts:
+        raise OptionError(
+            f"{part.log.root}: a tiered store is copied, and not salvaged: read what is whole with "
+            "mode=DROPMALFORMED, and write that to a store"
+        )
+
+
+class TierRows:
+    """The messages of a tier that are copied, as rows. A context manager.
+
+    Args:
+        parts: which ones.
+        first: the number of the first of their sources.
+        verify_crc: whether the checksums of bodies must be right.
+    """
+
+    def __init__(self, parts: Sequence[FromTier], first: int, verify_crc: bool) -> None:
+        self._parts = parts
+        self.sources = [_source(first + number, part.log) for number, part in enumerate(parts)]
+        self._verify_crc = verify_crc
+        self._open = _Opened()
+
+    def __enter__(self) -> TierRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def before(self) -> Iterator[Rows]:
+        """What comes before all messages of the broker's own store.
+
+        Raises:
+            DamagedStoreError: a file, or what should be in one, is damaged or missing.
+        """
+        return self._merged(is_after=False)
+
+    def after(self) -> Iterator[Rows]:
+        """What comes after them. Errors as of before()."""
+        return self._merged(is_after=True)
+
+    def _merged(self, is_after: bool) -> Iterator[Rows]:
+        of_phase = [at for at, part in enumerate(self._parts) if part.is_after == is_after]
+        yield from merged([self._rows(self.sources[at], self._parts[at]) for at in of_phase])
+
+    def _rows(self, source: Source, part: FromTier) -> Iterator[Rows]:
+        for fault in part.log.faults:
+            raise DamagedStoreError(str(fault))
+        rows = selected(source, self._batches(part), {part.log.root: _Units(self._open, part.log)}, None)
+        return (some for some in rows if len(some.positions))
+
+    def _batches(self, part: FromTier) -> Iterator[pa.RecordBatch]:
+        selection = part.options.selection
+        for piece in pruned(part.log, selection, SplitPoints()):
+            for found in messages_in(piece, selection, COLUMNS, self._verify_crc):
+                if isinstance(found, Damage):
+                    raise DamagedStoreError(str(found))
+                yield found
+
+
+def _source(number: int, log: TieredLog) -> Source:
+    return Source(number, log, Waiting(np.zeros(0, np.int64), is_one=True), {}, None)
+
+
+class _Opened:
+    """The readers of queues' logs that have a file open: not too many at a time."""
+
+    def __init__(self) -> None:
+        self._readers: OrderedDict[int, tuple[contextlib.ExitStack, StoredUnits]] = OrderedDict()
+
+    def of(self, log: TieredLog) -> StoredUnits:
+        """The reader of a log."""
+        found = self._readers.pop(id(log), None)
+        if found is None:
+            if len(self._readers) == _MOST_OPEN:
+                self._readers.popitem(last=False)[1][0].close()
+            stack = contextlib.ExitStack()
+            found = stack, stack.enter_context(StoredUnits(log))
+        self._readers[id(log)] = found
+        return found[1]
+
+    def close(self) -> None:
+        """Close all."""
+        for stack, _ in self._readers.values():
+            stack.close()
+        self._readers.clear()
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Reads units of a log, like StoredUnits."""
+
+    opened: _Opened
+    log: TieredLog
+
+    def read_into(self, memory: memoryview, positions: Integers, sizes: Integers) -> None:
+        """As of StoredUnits."""
+        self.opened.of(self.log).read_into(memory, positions, sizes)

@@ -1,0 +1,173 @@
+"""A copy of a tiered store, alone and beside its broker's own store: each message once, with its queue offset, and the
+groups' places."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import reference, tiered
+from oracle.stores import StoreBuilder
+from oracle.tiered import TierWriter
+
+from rmqstore_spark import DamagedStoreError, OptionError, RmqStoreError, Store
+
+Facts = tuple[Any, ...]
+
+
+def made(root: Path, rng: random.Random, count: int = 150) -> StoreBuilder:
+    builder = StoreBuilder(root, segment_size=8192)
+    for number in range(count):
+        builder.append(
+            rng.choice(["A", "A", "B", "%RETRY%g"]),
+            f"body-{number}".encode() * rng.randint(1, 8),
+            queue_id=rng.randrange(3),
+            tags=rng.choice([None, "red", "blue"]),
+            keys=f"key-{number % 40}",
+            msg_id=f"{number:032X}",
+        )
+    builder.close()
+    return builder
+
+
+def facts(rows: list[dict[str, Any]]) -> list[Facts]:
+    names = ("topic", "queueId", "queueOffset", "storeTimestamp", "keys", "tags", "body", "bornTimestamp", "msgId")
+    return sorted(tuple(row[name] for name in names) for row in rows)
+
+
+def in_log(root: Path) -> list[dict[str, Any]]:
+    """The messages of a store, read by the oracle."""
+    rows: list[dict[str, Any]] = reference.read_store(root)
+    return rows
+
+
+def of_tier(tier: Path) -> list[dict[str, Any]]:
+    return list(tiered.read_tier(tier))
+
+
+def check_sound(copy: Path) -> None:
+    """Nothing is wrong with a copy, and queues and index agree with its log."""
+    assert [row for row in Store(copy).check().to_pylist() if row["severity"] != "info"] == []
+
+
+def test_a_tier_alone(tmp_path: Path, rng: random.Random) -> None:
+    for trial in range(3):
+        root, tier, copy = (tmp_path / f"{name}{trial}" for name in ("store", "tier", "copy"))
+        made(root, rng)
+        tiered.bring(tier, root, rng, codas=rng.random() < 0.5)
+        copied = Store(tier).copy(copy)
+        assert copied.lost.num_rows == 0
+        assert facts(in_log(copy)) == facts(of_tier(tier)) == facts(in_log(root))
+        assert copied.messages == len(in_log(copy))
+        check_sound(copy)
+        times = [row["storeTimestamp"] for row in in_log(copy)]
+        assert times == sorted(times)
+
+
+@pytest.mark.parametrize("queues", ["there", "lost"])
+def test_beside_its_store(tmp_path: Path, rng: random.Random, queues: str) -> None:
+    for trial in range(3):
+        root, tier, copy = (tmp_path / f"{name}{trial}" for name in ("store", "tier", "copy"))
+        builder = made(root, rng)
+        everything = in_log(root)
+        tiered.bring(tier, root, rng)
+        builder.expire(rng.randint(1, 2))
+        if queues == "lost":
+            builder.drop_queues()
+        offsets = {"offsetTable": {"A@g": {"0": 3, "1": 1 << 40, "2": 0}}}
+        (root / "config").mkdir(exist_ok=True)
+        (root / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
+        copied = Store(root).copy(copy, tiered=tier)
+        assert copied.messages == len(everything)
+        assert copied.lost.num_rows == 0
+        assert facts(in_log(copy)) == facts(everything)
+        check_sound(copy)
+        ends = {(q["topic"], q["queueId"]): q["maxOffset"] for q in Store(copy).queues().to_pylist()}
+        table = json.loads((copy / "config" / "consumerOffset.json").read_text())["offsetTable"]
+        assert table == {"A@g": {"0": 3, "1": ends["A", 1], "2": 0}}
+        of_queue: dict[tuple[str, int], list[int]] = {}
+        for row in in_log(copy):
+            of_queue.setdefault((row["topic"], row["queueId"]), []).append(row["queueOffset"])
+        assert all(offsets == sorted(offsets) for offsets in of_queue.values())
+
+
+def test_an_older_store_than_its_tier(tmp_path: Path, rng: random.Random) -> None:
+    builder = made(tmp_path / "store", rng)
+    everything = in_log(tmp_path / "store")
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    builder.forget_last(40)
+    builder.close()
+    builder.expire(1)
+    Store(tmp_path / "store").copy(tmp_path / "copy", tiered=tmp_path / "tier")
+    assert facts(in_log(tmp_path / "copy")) == facts(everything)
+    check_sound(tmp_path / "copy")
+
+
+def test_selected_messages(tmp_path: Path, rng: random.Random) -> None:
+    builder = made(tmp_path / "store", rng)
+    everything = in_log(tmp_path / "store")
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    builder.expire(1)
+    for number, source in enumerate((tmp_path / "tier", tmp_path / "store")):
+        beside: Any = {"tiered": tmp_path / "tier"} if source.name == "store" else {}
+        copy = tmp_path / f"copy{number}"
+        Store(source).copy(copy, subscribe="A", **beside)
+        assert facts(in_log(copy)) == facts([row for row in everything if row["topic"] == "A"])
+        check_sound(copy)
+        least = rng.randint(1, 8)
+        copied = Store(source).copy(tmp_path / f"late{number}", startingOffsets={"A": {1: least}}, **beside)
+        wanted = [r for r in everything if (r["topic"], r["queueId"]) != ("A", 1) or r["queueOffset"] >= least]
+        assert facts(in_log(tmp_path / f"late{number}")) == facts(wanted)
+        assert copied.messages == len(wanted)
+
+
+def test_many_queues(tmp_path: Path, rng: random.Random) -> None:
+    """More than there may be files open."""
+    builder = StoreBuilder(tmp_path / "store")
+    for number in range(400):
+        builder.append("Wide", f"{number}".encode(), queue_id=rng.randrange(150))
+    builder.close()
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    Store(tmp_path / "tier").copy(tmp_path / "copy")
+    assert facts(in_log(tmp_path / "copy")) == facts(in_log(tmp_path / "store"))
+
+
+def test_what_is_damaged_is_refused(tmp_path: Path, rng: random.Random) -> None:
+    made(tmp_path / "store", rng)
+    files = tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    path = files["A", 0][0]
+    sound = path.read_bytes()
+    for at in rng.sample(range(len(sound)), 10):
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << rng.randrange(8)]) + sound[at + 1 :])
+        copy = tmp_path / f"copy{at}"
+        try:
+            copied = Store(tmp_path / "tier").copy(copy)
+        except RmqStoreError:
+            assert not copy.exists()
+            continue
+        # No checksum covers such a field as bornTimestamp: the copy has what lies there.
+        is_same = facts(in_log(copy)) == facts(of_tier(tmp_path / "tier")) and not copied.lost.num_rows
+        assert is_same or Store(tmp_path / "tier").check().num_rows, at
+    path.write_bytes(sound)
+    files["A", 0][1].unlink()
+    with pytest.raises(DamagedStoreError, match="a hole in the log of this queue"):
+        Store(tmp_path / "tier").copy(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_refusals(tmp_path: Path, rng: random.Random) -> None:
+    made(tmp_path / "store", rng, 40)
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    with pytest.raises(OptionError, match="copied, and not salvaged"):
+        Store(tmp_path / "tier").salvage(tmp_path / "copy")
+    with pytest.raises(OptionError, match="expected a directory outside"):
+        Store(tmp_path / "tier").copy(tmp_path / "tier" / "copy")
+    with pytest.raises(OptionError, match="cannot be given together"):
+        Store(tmp_path / "store").copy(tmp_path / "copy", tiered=tmp_path / "tier", deduplicate=True)
+    TierWriter(tmp_path / "tier", "A", 0, broker="other")
+    with pytest.raises(OptionError, match="several brokers"):
+        Store(tmp_path / "tier").copy(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
