@@ -175,7 +175,7 @@ _GROUPS = {
         "startingOffsets endingOffsets"
     ),
     "Reading": "storePathCommitLog mode deduplicate verifyCrc decompress trust dropCache maxTaskBytesPerSecond",
-    "Output": "columns format output limit",
+    "Output": "columns format output limit sort wide force",
 }
 
 

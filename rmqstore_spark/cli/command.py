@@ -32,7 +32,9 @@ def command(
             given = {option: _text(values.pop(option)) for option in sources if option is not None}
             values["given"] = {option: value for option, value in given.items() if value is not None}
             if "kind" in values:
-                values["output"] = Output(values.pop("kind"), values.pop("output"), values.pop("limit"))
+                names = {"kind": "kind", "path": "output", "limit": "limit", "sort": "sort"}
+                flags = {"is_wide": "wide", "is_forced": "force"}
+                values["output"] = Output(**{field: values.pop(name) for field, name in {**names, **flags}.items()})
             return function(**values)
 
         return Command(

@@ -1,47 +1,64 @@
-"""The findings of `check` for people: each problem with its place, and once for each kind what to do about it."""
+"""The findings of `check` for people: the verdict, each problem with its place and once what to do about it, and the
+commands that mend the store."""
 
-from collections import Counter
 from typing import Any
 
-import pyarrow as pa
 from rich.text import Text
 
 from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
 from rmqstore_spark.cli.screen import console
 from rmqstore_spark.errors import counted, one_line
+from rmqstore_spark.jobs.verdict import Verdict, amount
+from rmqstore_spark.tables.check.problems import CALL, PROBLEMS
 
 _PIPED = 120  # columns, where there is no terminal
 _STYLES = {"error": "bold red", "warning": "yellow"}
 _WHERE = ("file", "filePosition", "commitLogOffset", "topic", "queueId", "queueOffset")
 
 
-def show_findings(found: pa.Table, limit: int | None) -> None:
-    """Show errors and warnings, the worst first, and the number of notes (`info`).
+def show_verdict(found: Verdict, looked_at: str) -> None:
+    """Show the answer to the question that a check is run for, and what it rests on."""
+    out = console(_PIPED)
+    out.print(Text(one_line(found.text), "bold green" if found.is_good else "bold red"))
+    out.print(Text(one_line(f"checked: {looked_at}"), "dim"))
+
+
+def show_commands(found: Verdict) -> None:
+    """Show the commands that mend the store, to be pasted into a shell."""
+    if not found.commands:
+        return
+    out = console(_PIPED)
+    out.print("to mend it:")
+    for line in found.commands:
+        out.print(Text(one_line(line), "dim" if line.startswith("#") else "bold"), soft_wrap=True)
+
+
+def show_findings(rows: list[dict[str, Any]], limit: int | None) -> None:
+    """Show errors and warnings, those that cost most first, and the number of notes (`info`).
 
     Args:
         limit: the most rows; 0 for all rows; None for some rows of each problem.
     """
     out = console(_PIPED)
-    rows = found.to_pylist()
-    serious = [row for row in rows if row["severity"] in _STYLES]
+    by_problem: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_problem.setdefault(row["problem"], []).append(row)
+    serious = [some for some in by_problem.values() if some[0]["severity"] in _STYLES]
     count = 0
-    for severity, style in _STYLES.items():
-        kinds = dict.fromkeys(row["problem"] for row in serious if row["severity"] == severity)
-        for problem in kinds:
-            some = [row for row in serious if row["problem"] == problem]
-            out.print(Text.assemble((severity, style), f" {problem}: {len(some):,}  ", (some[0]["advice"], "dim")))
-            few = some[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
-            for row in few:
-                out.print(Text("  " + _place(row)), soft_wrap=True)
-            count += len(few)
-            if len(few) < len(some):
-                out.print(Text(f"  ... and {len(some) - len(few):,} more; --limit 0 shows all"))
-    unseen = [row for row in rows if row["problem"] == "notLookedAt"]
-    if not serious:
-        out.print("no problems in what was checked" if unseen else "no problems")
+    for some in sorted(serious, key=lambda some: PROBLEMS[some[0]["problem"]].effect.value):
+        severity, problem = some[0]["severity"], some[0]["problem"]
+        advice = some[0]["advice"].replace(f"call {CALL}", "run rmqstore rebuild").replace(CALL, "rmqstore rebuild")
+        out.print(Text.assemble((severity, _STYLES[severity]), f" {problem}: {amount(some)}  ", (advice, "dim")))
+        few = some[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
+        for row in few:
+            out.print(Text("  " + _place(row)), soft_wrap=True)
+        count += len(few)
+        if len(few) < len(some):
+            out.print(Text(f"  ... and {len(some) - len(few):,} more; --limit 0 shows all"))
+    unseen = by_problem.pop("notLookedAt", [])
     for row in unseen:
         out.print(Text(one_line(f"not looked at: {row['file']}: {row['found']}"), "dim"), soft_wrap=True)
-    notes = Counter(row["problem"] for row in rows if row["severity"] not in _STYLES and row not in unseen)
+    notes = {problem: len(some) for problem, some in by_problem.items() if some[0]["severity"] not in _STYLES}
     if notes:
         told = ", ".join(f"{problem} ({count:,})" if count > 1 else problem for problem, count in notes.items())
         out.print(Text(f"{counted(sum(notes.values()), 'note')} (see --format json): {told}", "dim"))
@@ -51,5 +68,5 @@ def _place(row: dict[str, Any]) -> str:
     where = ", ".join(
         f"{name} {row[name]}" if name != "file" else row[name] for name in _WHERE if row[name] is not None
     )
-    count = f" ({row['count']:,} of them)" if (row["count"] or 1) > 1 else ""
+    count = f" ({amount([row])})" if (row["count"] or 1) > 1 else ""
     return one_line(f"{where or 'the store'}: expected {row['expected']}, found {row['found']}{count}")

@@ -12,7 +12,7 @@ from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL, NOT_FOUND
 from rmqstore_spark.cli.parameters import ROWS_SHOWN
 from rmqstore_spark.errors import OptionError, counted, one_line
-from rmqstore_spark.query.options import Use, going_with
+from rmqstore_spark.query.options import Use, check_columns, going_with
 from rmqstore_spark.read.run.told import Listener
 
 # The columns of messages in a table if none are named; the first ones fit into a terminal of 80 columns.
@@ -20,20 +20,29 @@ MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId",
 
 Batches = Iterator[pa.RecordBatch]
 
+_SORTED_AT_ONCE = 100_000  # rows
+
 
 @dataclass(frozen=True)
 class Output:
-    """How rows are shown or written, from the options `--format`, `--output` and `--limit`.
+    """How rows are shown or written, from the options that output_options() makes.
 
     Attributes:
         kind: the format; None if not given.
         path: the file; None for standard output.
         limit: the most rows; 0 for all rows; None if not given.
+        sort: the columns to sort by, comma-separated, a `-` before those whose greatest value comes first; None: the
+            order in which rows are found.
+        is_wide: whether a table for people is as wide as its rows need.
+        is_forced: whether an existing file may be replaced.
     """
 
-    kind: str | None
-    path: str | None
-    limit: int | None
+    kind: str | None = None
+    path: str | None = None
+    limit: int | None = None
+    sort: str | None = None
+    is_wide: bool = False
+    is_forced: bool = False
 
     @property
     def is_table(self) -> bool:
@@ -52,10 +61,14 @@ class Output:
         if kind in ("parquet", "arrow") and self.path is None and sys.stdout.isatty():
             raise OptionError(f"--format {kind} is binary: give --output FILE, or pipe it to another program")
         count = _Count()
+        most = (ROWS_SHOWN if kind == "table" else None) if self.limit is None else self.limit or None
+        if self.sort is not None:
+            # One more than are shown, so that a table says that there are more.
+            batches = in_order(schema, batches, self.sort, None if most is None else most + 1)
         if kind == "table":
             from rmqstore_spark.cli.screen import show_rows
 
-            show_rows(schema, count.of(batches), ROWS_SHOWN if self.limit is None else self.limit or None)
+            show_rows(schema, count.of(batches), most, is_wide=self.is_wide)
             return count.rows
         some = count.of(first(batches, self.limit) if self.limit else batches)
         if self.path is None:
@@ -64,7 +77,7 @@ class Output:
         from rmqstore_spark.cli.output_file import output_file
         from rmqstore_spark.cli.progress_bar import progress_bars
 
-        with output_file(self.path) as sink, progress_bars():
+        with output_file(self.path, self.is_forced) as sink, progress_bars():
             formats.write(kind, schema, some, sink)
         click.echo(f"{one_line(self.path)} has {counted(count.rows, 'row')}", err=True)
         return count.rows
@@ -73,6 +86,34 @@ class Output:
 def write_out(kind: Any, schema: pa.Schema, batches: Batches) -> None:
     """Write rows to standard output, in a format for programs."""
     formats.write(kind, schema, batches, sys.stdout.buffer, is_terminal=sys.stdout.isatty())
+
+
+def in_order(schema: pa.Schema, batches: Batches, columns: str, most: int | None) -> Batches:
+    """The rows in the order of some columns, up to `most`; nulls come last. No more rows are kept than are asked for.
+
+    Args:
+        columns: as Output.sort.
+
+    Raises:
+        OptionError: there is no such column, or it has no order.
+    """
+    keys = [_sort_key(schema, name.strip()) for name in columns.split(",")]
+    kept, size = [schema.empty_table()], 0
+    for batch in batches:
+        kept.append(pa.Table.from_batches([batch], schema))
+        size += batch.num_rows
+        if most is not None and size > max(_SORTED_AT_ONCE, 4 * most):
+            kept = [pa.concat_tables(kept).sort_by(keys).slice(0, most)]
+            size = kept[0].num_rows
+    yield from pa.concat_tables(kept).sort_by(keys).slice(0, most).to_batches()
+
+
+def _sort_key(schema: pa.Schema, text: str) -> tuple[str, str]:
+    name = text.removeprefix("-")
+    check_columns([name], schema.names)
+    if pa.types.is_nested(schema.field(name).type):
+        raise OptionError(f"--sort {text}: this column has no order; name another one")
+    return name, "descending" if text.startswith("-") else "ascending"
 
 
 def first(batches: Batches, limit: int) -> Batches:

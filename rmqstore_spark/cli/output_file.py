@@ -16,8 +16,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def output_file(path: str) -> Iterator[IO[bytes]]:
+def output_file(path: str, is_forced: bool) -> Iterator[IO[bytes]]:
     """A file to write to, which gets this path when everything was written; an older file stays until then.
+
+    Args:
+        is_forced: whether there may be an older file.
 
     The file is made beside the path under a random name, so nobody can have put a link there. A link at the path
     itself is followed, as a shell does. A pipe or a device at the path is written to directly.
@@ -33,6 +36,10 @@ def output_file(path: str) -> Iterator[IO[bytes]]:
                 yield sink
             return
         _refuse_in_store(path, target)
+        if there is not None and not is_forced:
+            raise OptionError(
+                f"--output {one_line(path)}: this file exists; give another name, or --force to replace it"
+            )
         with _in_place_of(target, there) as sink:
             yield sink
     except IsADirectoryError:

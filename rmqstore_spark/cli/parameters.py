@@ -127,4 +127,11 @@ def output_options(
             callback=lambda ctx, parameter, number: None if number is None else min(number, _MOST),
             help=f"{of}; 0: all of them. [default: {limit}]",
         ),
+        click.Option(
+            ["--sort"],
+            metavar="COLUMNS",
+            help="sort by these columns, comma-separated; a - before a name: the greatest value first",
+        ),
+        click.Option(["--wide"], is_flag=True, help="cut no text to the width of the terminal"),
+        click.Option(["--force"], is_flag=True, help="let --output replace an existing file"),
     ]

@@ -34,19 +34,24 @@ def console(piped_width: int = _WIDE) -> Console:
 
 
 def show_rows(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None, measured: int = _ROWS_MEASURED
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    limit: int | None,
+    measured: int = _ROWS_MEASURED,
+    is_wide: bool = False,
 ) -> None:
     """Show at most `limit` rows, and say whether there are more. The first rows determine the widths of columns.
 
     Args:
         measured: the number of first rows that determine widths, where there is no limit.
+        is_wide: whether lines may be longer than the terminal is wide.
     """
     rows = _rows(batches)
     first = list(itertools.islice(rows, measured if limit is None else limit))
     if not first:
         return
     out = console()
-    widths, left_out = _fitting(schema, first, out.width)
+    widths, left_out = _fitting(schema, first, _WIDE if is_wide else out.width)
     is_number = {name: _is_number(schema.field(name).type) for name in widths}
 
     def show(row: dict[str, Any], style: str = "") -> None:
@@ -66,7 +71,7 @@ def show_rows(
     for row in rows if limit is None else ():
         show(row)
     if left_out:
-        print(f"not shown: {', '.join(left_out)} (--columns names columns, --format json has all)", file=sys.stderr)
+        print(f"not shown: {', '.join(left_out)} (--wide shows all, --columns names columns)", file=sys.stderr)
     if limit is not None and next(rows, None) is not None:
         rows_shown = f"{len(first):,} rows" if len(first) > 1 else "row"
         print(f"the first {rows_shown}; --limit 0 shows all", file=sys.stderr)
@@ -78,8 +83,14 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _sized(text: str, width: int) -> str:
-    """The text made this many cells wide, with a mark if it was cut."""
-    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+    """The text made this many cells wide, with a mark where it was cut: in the middle, as many names begin alike."""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    at_end = (width - 1) // 2
+    end = text[-at_end:] if at_end else ""
+    while cell_len(end) > at_end:  # wide characters
+        end = end[1:]
+    return set_cell_size(text, width - 1 - cell_len(end)) + "…" + end
 
 
 def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[dict[str, int], list[str]]:

@@ -1,5 +1,6 @@
 """Work on whole stores, by way of tables, reads and writes.
 
 copy has `CopyJob`, for copies and salvages (its parts are in copying). history tells what happened to one message;
-summary tells what is in a store, for `rmqstore show` and the repr of a Store (summary_text).
+summary tells what is in a store, for `rmqstore show` and the repr of a Store (summary_text). verdict says what the
+findings of a check come to, and lag how far consumer groups are behind.
 """

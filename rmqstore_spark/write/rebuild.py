@@ -283,7 +283,7 @@ def _dispatch(store: Snapshot, extent: Extent, tags: bool) -> Iterator[_Part]:
         for step, damage in enumerate(steps, 1):
             if damage is not None:
                 raise DamagedStoreError(
-                    f"{damage}; nothing was changed: copy what can be read into a new store instead"
+                    f"{damage.place}; nothing was changed: rmqstore salvage makes a new store of what is whole"
                 )
             if step % _STEPS == 0:
                 yield _part(dispatcher, store.root)

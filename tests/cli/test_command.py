@@ -30,7 +30,7 @@ from support.patience import HANG
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.tables.registry import TABLES
 
-COMMANDS = ["show", "messages", "tail", "get", "history", "check", "explain", "rebuild", "copy", "salvage"]
+COMMANDS = ["show", "messages", "tail", "get", "history", "check", "lag", "explain", "rebuild", "copy", "salvage"]
 COMMANDS += [name for name in TABLES if name not in COMMANDS]
 ESCAPE = re.compile("\x1b\\[[0-9;?]*[a-zA-Z]")
 
@@ -98,7 +98,7 @@ def test_each_command_has_help_with_an_example_that_works(command: str, store: P
         (["topics", "{store}", "--columns", "Topic"], "unknown column 'Topic'. Did you mean 'topic'?"),
         (["history", "{store}", "x", "--columns", "evnt"], "unknown column 'evnt'. Did you mean 'event'?"),
         (["messages", "{store}", "--startingOffsets", "group:nosuch"], "no store has an offset of consumer group"),
-        (["lag", "{store}"], "there is no command 'lag'; see rmqstore --help"),
+        (["gal", "{store}"], "there is no command 'gal'; see rmqstore --help"),
         (["messages", "{store}", "--tags", "TagA &&"], "there is no &&, found 'TagA &&'"),
         (["messages", "{store}", "--no-decompress=x"], "--no-decompress"),
         (["messages", "{store}", "--deduplicate=maybe"], "messages: --deduplicate: expected true or false, or nothing"),
@@ -159,7 +159,12 @@ def test_damage_is_one_line_and_exit_code_1(store: Path, tmp_path: Path) -> None
     assert run("messages", damaged, "--mode", "DROPMALFORMED", "--format", "json").out.count("\n") == 301
 
 
-FACES = [[], ["--limit", "1"], ["--format", "json", "--limit", "1"], ["--format", "parquet", "--output", "{out}"]]
+FACES = [
+    [],
+    ["--limit", "1"],
+    ["--format", "json", "--limit", "1"],
+    ["--format", "parquet", "--output", "{out}", "--force"],
+]
 
 
 @pytest.mark.parametrize("face", FACES, ids=" ".join)
@@ -346,7 +351,8 @@ def test_bytes_can_be_asked_for_in_base64(store: Path) -> None:
 def test_a_format_is_called_as_its_files_are(name: str, kind: str, store: Path, tmp_path: Path) -> None:
     output = tmp_path / "x"
     written = [
-        run("queues", store, "--format", each, "--output", output).code or output.read_bytes() for each in (name, kind)
+        run("queues", store, "--format", each, "--output", output, "--force").code or output.read_bytes()
+        for each in (name, kind)
     ]
     assert written[0] == written[1]
 
@@ -501,7 +507,7 @@ def test_a_closed_pipe_is_no_error(large_store: Path, kind: str) -> None:
 
 def test_output_replaces_only_files(store: Path, tmp_path: Path) -> None:
     """Not a link, a pipe or a device; and what the user has beside it stays."""
-    rows = ("messages", store, "--columns", "topic", "--limit", "3", "--format", "csv", "--output")
+    rows = ("messages", store, "--columns", "topic", "--limit", "3", "--format", "csv", "--force", "--output")
     target, link = tmp_path / "target.csv", tmp_path / "link.csv"
     link.symlink_to(target)
     beside = tmp_path / "target.csv.part"
@@ -706,3 +712,99 @@ def test_damage_that_was_passed_over_may_have_been_it(tmp_path: Path, asked: lis
     assert ran.code == (1 if mode == "FAILFAST" else 0 if is_row else 3), ran.err
     if ran.code == 3:
         assert ran.err.splitlines()[-1].startswith("nothing found with ")
+
+
+# ---- in order, wide, and over an older file
+
+
+@pytest.mark.parametrize("limit", [None, 3, 0])
+def test_sorted(store: Path, limit: int | None) -> None:
+    """By several columns, up and down; nulls last. With and without a limit, which keeps the first of all."""
+    options = [] if limit is None else ["--limit", str(limit)]
+    ran = run("messages", store, "--columns", "queueId,queueOffset,keys", "--format", "json", "--sort",
+              "queueId,-queueOffset,keys", *options)  # fmt: skip
+    rows = [tuple(json.loads(line).values()) for line in ran.out.splitlines()]
+    everything = run("messages", store, "--columns", "queueId,queueOffset,keys", "--format", "json").out.splitlines()
+    expected = sorted(
+        (tuple(json.loads(line).values()) for line in everything), key=lambda row: (row[0], -row[1], row[2])
+    )
+    assert rows == expected[: limit or None]
+
+
+def test_many_rows_are_sorted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rmqstore_spark.cli import output
+
+    monkeypatch.setattr(output, "_SORTED_AT_ONCE", 10)
+    numbers = [(7 * number) % 101 for number in range(101)]
+    schema = pa.schema([("n", pa.int64())])
+    batches = [pa.RecordBatch.from_pydict({"n": numbers[at : at + 9]}, schema) for at in range(0, 101, 9)]
+    found = [row["n"] for batch in output.in_order(schema, iter(batches), "-n", 5) for row in batch.to_pylist()]
+    assert found == [100, 99, 98, 97, 96]
+
+
+@pytest.mark.parametrize(("column", "complaint"), [("nope", "unknown column 'nope'"), ("properties", "has no order")])
+def test_what_cannot_be_sorted(store: Path, column: str, complaint: str) -> None:
+    ran = run("messages", store, "--columns", "keys,properties", "--sort", column)
+    assert (ran.code, ran.out) == (2, "")
+    assert complaint in ran.err
+
+
+def test_what_is_cut_and_what_is_not(store: Path) -> None:
+    """Names that begin alike can still be told apart."""
+    shown = at_terminal(60, "queues", store).out
+    assert max(map(len, ESCAPE.sub("", shown).splitlines())) > 0
+    assert "not shown: " in shown
+    wide = at_terminal(60, "queues", store, "--wide").out
+    assert "not shown: " not in wide
+    assert "…" not in wide
+
+
+def test_an_older_file_stays(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("mine")
+    ran = run("queues", store, "--output", path)
+    assert ran.code == 2
+    assert ran.err == f"rmqstore: --output {path}: this file exists; give another name, or --force to replace it\n"
+    assert path.read_text() == "mine"
+    assert run("queues", store, "--output", path, "--force").code == 0
+    assert path.read_text().startswith("topic,")
+
+
+# ---- lag
+
+
+@pytest.fixture(scope="module")
+def consumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("lag") / "store"
+    builder = stores.StoreBuilder(root)
+    for number in range(60):
+        builder.append(topic=f"T{number % 2}", queue_id=number % 3, body=b"x")
+    builder.close()
+    table = {"T0@slow": {"0": 1, "1": 0, "2": 4}, "T1@slow": {"0": 10}, "T0@done": {"0": 10}, "T1@early": {"1": 99}}
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    return root
+
+
+@pytest.mark.parametrize("by", ["group", "topic", "queue"])
+def test_lag_is_offsets_in_sums(consumed: Path, by: str) -> None:
+    rows = [json.loads(line) for line in run("lag", consumed, "--by", by, "--format", "json").out.splitlines()]
+    names = {"group": ["group"], "topic": ["group", "topic"], "queue": ["group", "topic", "queueId"]}[by]
+    sums: dict[tuple[Any, ...], int] = {}
+    for line in run("offsets", consumed, "--format", "json").out.splitlines():
+        row = json.loads(line)
+        key = tuple(row[name] for name in names)
+        sums[key] = sums.get(key, 0) + max(0, row["lag"])
+    assert sums
+    assert {tuple(row[name] for name in names): row["lag"] for row in rows} == sums
+    lags = [row["lag"] for row in rows]
+    assert lags == sorted(lags, reverse=True)
+    assert lags[0] > 0
+
+
+def test_lag_of_one_group(consumed: Path) -> None:
+    (row,) = [json.loads(line) for line in run("lag", consumed, "--group", "slow", "--format", "json").out.splitlines()]
+    assert (row["queues"], row["behind"], row["lag"]) == (4, 3, 25)
+    ran = run("lag", consumed, "--group", "slo")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no offset of group 'slo' is known. Did you mean 'slow'?" in ran.err

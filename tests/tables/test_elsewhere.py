@@ -11,10 +11,11 @@ from support import flavours
 from support.tables import rows_of
 
 from rmqstore_spark import OptionError, Store
-from rmqstore_spark.cli.findings import show_findings
+from rmqstore_spark.cli.findings import show_findings, show_verdict
 from rmqstore_spark.cli.show import show_summary
 from rmqstore_spark.jobs.copying.config import NEEDED_BY_COPIES
 from rmqstore_spark.jobs.summary import IN_SUMMARIES, summarize
+from rmqstore_spark.jobs.verdict import verdict
 from rmqstore_spark.query.options import MESSAGES
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
@@ -178,9 +179,14 @@ def test_screens(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / "config" / "topics").mkdir(parents=True)
     (store / "config" / "topics" / "CURRENT").touch()
     place = f"{store}/config/topics: topics' configuration in RocksDB"
-    show_findings(Store(store).check(), None)
+    found = Store(store).check().to_pylist()
+    answer = verdict(found, str(store))
+    show_verdict(answer, "")
+    show_findings(found, None)
     shown = capsys.readouterr().out
-    assert "no problems in what was checked" in shown
+    assert " ".join(shown.split()).startswith(f"Cannot tell: {store}/config/topics was not looked at. Nothing is wrong")
+    assert not answer.is_good
+    assert not answer.commands
     assert f"not looked at: {place}\n" in shown
     assert "notLookedAt" not in shown
     show_summary(summarize(Snapshot.find(str(store), Files())))

@@ -1,5 +1,5 @@
 """All commands. Each command has a module here, which is loaded only when the command is run: check, copy (also
-salvage), explain, get, history, messages, rebuild, show, tail. table makes the commands that only show a table.
+salvage), explain, get, history, lag, messages, rebuild, show, tail. table makes the commands that only show a table.
 """
 
 import importlib
@@ -21,6 +21,7 @@ COMMANDS = {
     "get": "get",
     "history": "history",
     "check": "check",
+    "lag": "lag",
     "explain": "explain",
     "rebuild": "rebuild",
     "copy": "copy",

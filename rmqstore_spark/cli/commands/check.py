@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+import click
 import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL, WRONG
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import OF_FINDINGS, output_options, some_paths, table_options
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table
 
 
@@ -23,16 +26,35 @@ def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
 
     shown, _ = batches_of("check", paths, given)
     # Options choose the columns that are shown; the exit code depends on everything that was found.
-    needed = dict.fromkeys([*shown.names, "severity", "problem"])
+    needed = dict.fromkeys([*shown.names, "severity", "problem", "store"])
     schema, batches = batches_of("check", paths, {**given, "columns": ",".join(needed)})
     with progress_bars():
         found = pa.Table.from_batches(batches, schema)
-    if output.is_table and "columns" not in given:
-        from rmqstore_spark.cli.findings import show_findings
-
-        show_findings(found, output.limit)
+    if output.is_table and "columns" not in given and output.sort is None:
+        _show(paths, given, found, output.limit)
     else:
         output.put(shown, iter(found.select(shown.names).to_batches()))
     if {"error", "warning"} & set(found.column("severity").to_pylist()):
         return WRONG
     return NOT_ALL if "notLookedAt" in found.column("problem").to_pylist() else FINE
+
+
+def _show(paths: Sequence[str], given: dict[str, str], found: pa.Table, limit: int | None) -> None:
+    from rmqstore_spark.cli.findings import show_commands, show_findings, show_verdict
+    from rmqstore_spark.cli.reading import stores_of
+    from rmqstore_spark.jobs.verdict import looked_at, verdict
+
+    by_store: dict[str, list[Snapshot]] = {}
+    for store in stores_of(paths, given, with_queue_logs=True):
+        by_store.setdefault(store.root, []).append(store)
+    rows = found.to_pylist()
+    for number, (root, logs) in enumerate(by_store.items()):
+        if number:
+            click.echo()
+        if len(by_store) > 1:
+            click.echo(one_line(root))
+        own = [row for row in rows if row["store"] == root]
+        answer = verdict(own, root, is_tiered=logs[0].layout.queue is not None)
+        show_verdict(answer, looked_at(logs))
+        show_findings(own, limit)
+        show_commands(answer)

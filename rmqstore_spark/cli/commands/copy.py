@@ -66,5 +66,5 @@ def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvag
     elif made.lost.num_rows:
         from rmqstore_spark.cli.findings import show_findings
 
-        show_findings(made.lost, output.limit)
+        show_findings(made.lost.to_pylist(), output.limit)
     return made.lost

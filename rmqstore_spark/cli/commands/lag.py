@@ -1,0 +1,41 @@
+"""`rmqstore lag`: how far consumer groups are behind."""
+
+from collections.abc import Sequence
+
+import click
+import pyarrow as pa
+
+from rmqstore_spark.cli.command import command
+from rmqstore_spark.cli.exit_codes import FINE
+from rmqstore_spark.cli.output import Output
+from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
+from rmqstore_spark.jobs.lag import BY, NEEDED
+from rmqstore_spark.tables.registry import table
+
+_OF = table("offsets")
+
+
+@command(
+    [
+        some_paths(),
+        click.Option(["--group", "group"], metavar="NAME", help="only this consumer group"),
+        click.Option(["--by"], type=click.Choice(list(BY)), default="group", help="what a row is [default: group]"),
+        *(each for each in table_options(_OF) if each.name != "columns"),
+        *output_options(),
+    ],
+    "How far consumer groups are behind. Table offsets in sums, the worst first: messages that are left, and the "
+    "milliseconds of store time from the last consumed message to the last one.",
+    "/data/store --by topic",
+)
+def lag(paths: Sequence[str], group: str | None, by: str, output: Output, given: dict[str, str]) -> int:
+    from rmqstore_spark.cli.progress_bar import progress_bars
+    from rmqstore_spark.cli.reading import batches_of
+    from rmqstore_spark.jobs import lag as job
+
+    schema, batches = batches_of(_OF.name, paths, {**given, "columns": ",".join(NEEDED)})
+    with progress_bars():
+        offsets = pa.Table.from_batches(batches, schema)
+    found = job.lag(offsets, by, group)
+    if not output.put(found.schema, iter(found.to_batches())):
+        click.echo("no consumer group has an offset", err=True)
+    return FINE

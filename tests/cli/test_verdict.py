@@ -1,0 +1,145 @@
+"""`rmqstore check` begins with an answer, and ends with commands that mend the store when they are pasted in order."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command import run
+from tables.test_check import PLANTED, Planted
+
+from rmqstore_spark import Store
+from rmqstore_spark.jobs.verdict import verdict
+from rmqstore_spark.tables.check.problems import PROBLEMS, Effect, Fix
+
+BY_HAND = {Fix.RESTORE, Fix.ADMIN}  # what no command can do
+
+
+def problems(store: Path) -> set[str]:
+    return {row["problem"] for row in Store(store).check().to_pylist() if row["severity"] != "info"}
+
+
+def pasted(commands: list[str], home: Path) -> Path | None:
+    """Run the commands; the store that they have made, if any."""
+    bin = home / "bin"
+    bin.mkdir()
+    (bin / "rmqstore").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rmqstore_spark "$@"\n')
+    (bin / "rmqstore").chmod(0o755)
+    made = None
+    for command in commands:
+        words = shlex.split(command, comments=True)
+        if not words:
+            continue
+        ran = subprocess.run(
+            ["sh", "-c", command],
+            env={**os.environ, "PATH": f"{bin}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        is_salvage = words[:2] == ["rmqstore", "salvage"]
+        assert ran.returncode in ((0, 1) if is_salvage else (0,)), (command, ran.stdout, ran.stderr)
+        made = Path(words[3]) if is_salvage else made
+    return made
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__.removeprefix("planted_"))
+def test_commands_mend_the_store(plant: Callable[[Planted], Iterator[tuple[Any, ...]]], tmp_path: Path) -> None:
+    store = Planted(tmp_path / "store")
+    planted = {finding[0] for finding in plant(store)}
+    found = Store(store.root).check().to_pylist()
+    answer = verdict(found, str(store.root))
+    made = pasted(answer.commands, tmp_path)
+    left = {name for name in problems(made or store.root) if PROBLEMS[name].fix not in BY_HAND}
+    assert left == set(), (planted, answer)
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "is_good"),
+    [
+        ([], "A broker will start on this store and serve every message.", True),
+        (
+            [("abort", 1)],
+            "A broker will start on this store and serve every message; also mend abort: 1 finding.",
+            True,
+        ),
+        ([("longTopic", 3)], "A broker of 5.1.0 or later will start on this store and serve every message.", True),
+        (
+            [("missingQueueUnit", 2), ("missingQueueUnit", 5), ("strayFile", 1)],
+            "Most brokers will not start on this store (strayFile: 1 finding), and consumers do not get messages that "
+            "the log has (missingQueueUnit: 7 messages in 2 places).",
+            False,
+        ),
+        (
+            [("damagedUnit", 120), ("queueGap", 3)],
+            "A broker will start on this store, but messages are damaged or missing (damagedUnit: 120 bytes), and a "
+            "broker that recovers deletes everything after them; messages are lost (queueGap: 3 messages).",
+            False,
+        ),
+        (
+            [("missingIndexItem", 1)],
+            "A broker will start on this store and serve every message, but look-ups by key miss messages "
+            "(missingIndexItem: 1 item).",
+            False,
+        ),
+        (
+            [("notLookedAt", 1)],
+            "Cannot tell: /s/file was not looked at. Nothing is wrong in what was checked.",
+            False,
+        ),
+        (
+            [("notLookedAt", 1), ("noQueues", 1)],
+            "Cannot tell: /s/file was not looked at. Of what was checked: a broker will start on this store, but "
+            "consumers do not get messages that the log has (noQueues: 1 finding).",
+            False,
+        ),
+    ],
+)
+def test_sentences(found: list[tuple[str, int]], text: str, is_good: bool) -> None:
+    rows = [
+        {"problem": name, "severity": PROBLEMS[name].severity, "file": "/s/file", "count": count}
+        for name, count in found
+    ]
+    answer = verdict(rows, "/s")
+    assert (answer.text, answer.is_good) == (text, is_good)
+
+
+def test_every_problem_that_is_serious_has_an_effect_and_a_cure() -> None:
+    for name, problem in PROBLEMS.items():
+        is_found = bool(problem.advice) and problem.severity != "info"
+        assert (problem.fix is not Fix.NONE) == is_found, name
+        assert problem.effect is Effect.NOTHING or problem.severity != "info", name
+
+
+def test_names_that_a_shell_would_take_apart() -> None:
+    row = {"problem": "strayFile", "severity": "warning", "file": "/a b/$(x)'; rm", "count": 1}
+    (command,) = verdict([row], "/a b").commands
+    assert shlex.split(command) == [
+        *("mkdir", "-p", "/a b-aside", "&&", "mv", "-n", "/a b/$(x)'; rm", "/a b-aside/"),
+    ]
+
+
+def test_a_remote_store_is_copied_first() -> None:
+    row = {"problem": "noQueues", "severity": "error", "file": "s3://b/store/consumequeue", "count": 1}
+    (command,) = verdict([row], "s3://b/store").commands
+    assert command.startswith("rmqstore copy s3://b/store store-copy")
+
+
+def test_a_screen(tmp_path: Path) -> None:
+    """The answer first, the commands last, and none of it calls Python."""
+    store = Planted(tmp_path / "store")
+    shutil.rmtree(store.root / "consumequeue")
+    ran = run("check", store.root)
+    lines = ran.out.splitlines()
+    assert ran.code == 1
+    assert lines[0].startswith("A broker will start on this store, but consumers do not get messages that the log has")
+    assert any(line.startswith("checked: 18.7 KiB of log in 3 segments, 60 messages in 2 queues") for line in lines)
+    assert lines[-2:] == ["to mend it:", f"rmqstore rebuild {store.root}"]
+    assert "rmqstore_spark" not in ran.out
