@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
+.PHONY: help demo test test-fast test-long interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
 	sanitize sanitize-machine sanitize-portable test-spark41 clean
 
 help: ## list the targets
@@ -30,8 +30,11 @@ demo: $(VENV)/.installed-demo ## read sample_store and show what is in it
 
 # One worker has all that starts Spark (tests/conftest.py), so there is one at a time. There is one worker more than
 # cores, as those who have the brokers wait more than they work. ARGS=-n0: one process.
-test: build ## run all tests (ARGS="-k word" and the like go to pytest)
-	$(BIN)/python tools/with_spark.py -m pytest -n $$(($$(nproc) + 1)) $(ARGS)
+test: build ## run the tests (ARGS="-k word" and the like go to pytest)
+	$(BIN)/python tools/with_spark.py -m pytest -n $$(($$(nproc) + 1)) -m "not long" $(ARGS)
+
+test-long: build ## run the others: clusters of machines, killed drivers, a query beside a broker at full speed
+	$(BIN)/python tools/with_spark.py -m pytest -n 2 -m long $(ARGS)
 
 # One worker more than there are cores, as some wait for the disk.
 test-fast: build ## run the quick tests, without Spark and brokers, on all cores

@@ -20,7 +20,7 @@ from support.spark_driver import Driver
 
 from rmqstore_spark import Store, write_store
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 COUNT = 3000
 

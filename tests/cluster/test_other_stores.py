@@ -21,7 +21,7 @@ from support.spark_driver import Driver, JobFailedError
 from rmqstore_spark import Store
 from rmqstore_spark.tables.registry import TABLES
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 WHO = r"this executor \(worker-[12]\)"
 SEES_ANOTHER = WHO + r" sees another store under {root} than the plan.*: {root}/\w+/.*: .*expected .*, found "

@@ -18,7 +18,7 @@ from support.machines import Machines
 from support.patience import HANG
 from support.spark_driver import Driver, JobFailedError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 
 class Pythons(NamedTuple):

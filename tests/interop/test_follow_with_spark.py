@@ -20,7 +20,7 @@ from support.stream_copy import StreamCopy, rows_of
 from interop.expiring import EXPIRED, ExpiringBroker
 from interop.rocketmq import NEWEST, VERSIONS, Broker, Sizes, usually
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 LONG = float(os.environ.get("RMQ_FOLLOW_SECONDS", "0"))  # of writing in a long run, at least
 PHASE = 150.0 if LONG else 3.0  # of these, before a stop or a kill

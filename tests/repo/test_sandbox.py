@@ -20,6 +20,7 @@ SLOW += " or goes_on_after_a_kill or killed_anywhere"
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_write_leaves_its_directory(public_path: Path) -> None:
     files = [str(path) for pattern in WRITING for path in sorted(TESTS.glob(pattern))]
     options = ["-p", "support.sandbox", "-p", "no:cacheprovider", "-k", f"not ({SLOW})"]

@@ -132,6 +132,7 @@ def test_options_of_a_stream_in_a_batch_read(spark: SparkSession, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     """SIGKILL at random moments while the store grows: each message is there once. Every other driver has committed a
     batch by then, as otherwise a slow machine would kill all of them before."""
