@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import pyarrow as pa
 
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError, quoted
+from rmqstore_spark.query.instants import parse_instant
 from rmqstore_spark.query.option_texts import (
     PATH,
     TIME,
@@ -23,7 +24,6 @@ from rmqstore_spark.query.option_texts import (
     required,
     text_of,
 )
-from rmqstore_spark.query.option_values import parse_instant
 from rmqstore_spark.query.options import (
     CALL_OPTIONS,
     COPY_OPTIONS,

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from rmqstore_spark.query import option_texts as python
+from rmqstore_spark.query.instants import parse_instant
 from rmqstore_spark.query.option_texts import Kind
 from rmqstore_spark.query.option_values import (
     parse_assign,
     parse_ending_offsets,
-    parse_instant,
     parse_offset_msg_id,
     parse_pattern,
     parse_starting_offsets,

@@ -9,11 +9,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from typing import Any, Literal
 
 from rmqstore_spark.errors import OptionError, nearest, quoted
+from rmqstore_spark.query.instants import Instant
 from rmqstore_spark.query.option_texts import refuse_no_text
 from rmqstore_spark.query.pattern import Pattern, compiled
 from rmqstore_spark.query.selection import ALL, ANY, Numbers, OneOf, Selection, Texts
@@ -30,21 +29,6 @@ _GROUP = "group:"
 _STARTS = "earliest, group:NAME, in a stream also latest,"
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # the characters that Java's String.trim() removes
 _PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECONDS = re.compile(r"-?[0-9]+")
-_ISO_8601 = re.compile(
-    r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[T ](?P<time>[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,](?P<fraction>[0-9]+))?)?)"
-    r"(?P<zone>Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
-)
-
-
-@dataclass(frozen=True)
-class Instant:
-    """A point in time: exact, in milliseconds since 1970; and as the user wrote it."""
-
-    milliseconds: Fraction
-    text: str
 
 
 @dataclass(frozen=True)
@@ -213,27 +197,6 @@ def parse_offset_msg_id(text: str) -> frozenset[str]:
     if not re.fullmatch("[0-9A-Fa-f]{32}([0-9A-Fa-f]{24})?", text):
         raise ValueError("32 hex digits, or 56 with an IPv6 host")
     return frozenset([text.upper()])
-
-
-def parse_instant(text: str) -> Instant:
-    """`startingTimestamp` and `endingTimestamp`: milliseconds since 1970, or ISO-8601, in UTC if no zone is given."""
-    expected = "milliseconds of the epoch, or ISO-8601 such as 2024-05-06, 2024-05-06T07:08:09.123 or with +08:00"
-    trimmed = text.strip()
-    if _MILLISECONDS.fullmatch(trimmed):
-        if len(trimmed) > len(str(-_MOST)) or abs(int(trimmed)) > _MOST:
-            raise ValueError(expected)
-        return Instant(Fraction(int(trimmed)), text)
-    match = _ISO_8601.fullmatch(trimmed)
-    if not match:
-        raise ValueError(expected)
-    time, fraction = match["time"] or "00:00", match["fraction"] or ""
-    seconds = time.removesuffix(fraction).rstrip(".,")  # datetime would cut the fraction after six digits
-    try:
-        moment = datetime.fromisoformat(f"{match['date']}T{seconds}{match['zone'] or 'Z'}")
-        milliseconds = Fraction(f"0.{fraction or 0}") * 1000 + (moment - _EPOCH) // timedelta(milliseconds=1)
-    except ValueError as why:
-        raise ValueError(f"{expected} ({why})") from None
-    return Instant(milliseconds, text)
 
 
 def selection_of(values: Mapping[str, Any]) -> Selection:

@@ -179,7 +179,8 @@ _READ_TABLE = (
         "startingTimestamp",
         "",
         types.INSTANT,
-        "messages stored at this time or later: milliseconds since 1970, or ISO-8601 (UTC unless it has a zone)",
+        "messages stored at this time or later: milliseconds since 1970, ISO-8601 (UTC unless it has a zone), `-1h` "
+        "(also `s`, `m`, `d`, `w`), `now`, `today`, `yesterday`",
         _EVERYWHERE | Use.SELECT | Use.GET,
         short="--from",
     ),

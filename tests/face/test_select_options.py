@@ -327,6 +327,10 @@ def test_offsets_of_what_is_left_out(option: str) -> None:
         ("2024-05-06T11:59:59.9999", NOON),
         ("1969-12-31T23:59:59.9985", -1),
         ("1969-12-31T23:59:59.9991", 0),
+        ("2024-05-06T12:00 UTC", NOON),
+        ("2024-05-06T20:00 Asia/Shanghai", NOON),
+        ("2024-05-06T08:00:00.5 America/New_York", NOON + 500),
+        ("2024-05-06 Asia/Shanghai", NOON - 20 * 3_600_000),
         ("0001-01-01T00:00:00+14:00", -62_135_596_800_000 - 14 * 3_600_000),
         ("9999-12-31T23:59:59.999-12:00", 253_402_300_799_999 + 12 * 3_600_000),
     ],
@@ -339,11 +343,19 @@ def test_times(text: str, milliseconds: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "now", "1.5", "+5", "1e3", "0x10", "-", "--1", "²", "5 6", "9223372036854775808", "9" * 5000),
+        *("", "1.5", "+5", "1e3", "0x10", "-", "--1", "²", "5 6", "9223372036854775808", "9" * 5000),
         *("2024-05", "2024-5-6", "2024-13-01", "2024-02-30", "0000-01-01", "2024-05-06Z", "2024-05-06T", "2024-W19-1"),
         *("2024-05-06T24:01", "2024-05-06T12", "2024-05-06T12:00.5", "2024-05-06T12:00:00.", "2024-05-06x12:00"),
         *(
-            "2024-05-06T12:00 UTC",
+            "2024-05-06T12:00 Nowhere",
+            "2024-05-06T12:00+01:00 UTC",
+            "2024-05-06 ../UTC",
+            "-1y",
+            "-h",
+            "1h",
+            "- 1h",
+            "tomorrow",
+            "today  UTC",
             "2024-05-06T12:00+24:00",
             "2024-05-06T12:00:00[UTC]",
             "06.05.2024",
@@ -357,6 +369,29 @@ def test_bad_times(text: str) -> None:
         message = refusal(**{option: text})
         assert message.startswith(f"option {option!r}: expected milliseconds of the epoch, or ISO-8601 such as 2024-")
         assert message.endswith(f"found {quoted(text)}")
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("now", NOON),
+        ("-0s", NOON),
+        ("-90s", NOON - 90_000),
+        ("-15m", NOON - 900_000),
+        ("-1h", NOON - 3_600_000),
+        (" -2d ", NOON - 2 * 86_400_000),
+        ("-1w", NOON - 7 * 86_400_000),
+        ("today", NOON - 12 * 3_600_000),
+        ("Yesterday", NOON - 36 * 3_600_000),
+        ("today Asia/Tokyo", NOON - 21 * 3_600_000),
+        ("today Pacific/Auckland", NOON),  # it is midnight there
+        ("yesterday America/New_York", NOON - 32 * 3_600_000),
+    ],
+)
+def test_times_by_the_clock(text: str, milliseconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqstore_spark.query.instants.milliseconds_now", lambda: NOON)
+    assert selection(startingTimestamp=text).store_timestamp == Numbers(least=milliseconds)
+    assert selection(endingTimestamp=text).store_timestamp == Numbers(most=milliseconds - 1)
 
 
 def test_a_time_that_does_not_exist_says_why() -> None:
