@@ -1,11 +1,12 @@
 """Writes a synthetic RocketMQ store: V1 units with IPv4 hosts and 6-7 properties, queues, index files, a checkpoint.
 
     python benchmarks/generate.py DIR --bytes 1GiB --body 1024 --segment 1GiB [--topics 4 --queues 8 --seed 1 --check]
+        [--dledger]
 
 A unit costs about a microsecond: whole units are made once (a pool of templates), laid end to end with one join per
 chunk, and what differs from unit to unit (queue, offsets, times, ids) is then stored into the chunk with numpy. The
 store is as a broker leaves it after a clean stop. DIR.spec.json, beside it, says what DIR holds, so an equal request is
-not written again.
+not written again. With --dledger the same messages are in a DLedger node's store: each unit behind the header of an entry.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ MAGIC_V1 = 0xDAA320A7
 MAGIC_BLANK = 0xCBD43194
 BODY_CRC_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, BORN_TIME_AT, STORE_TIME_AT = 8, 12, 20, 28, 40, 56
 BLANK = struct.Struct(">iI")
+ENTRY = struct.Struct(">iiqqqiiii")  # magic, size, index, term, position, channel, chainCrc, bodyCrc, bodyLength
+ENTRY_INDEX_AT, ENTRY_POSITION_AT = 8, 24
+NODE = "dledger-n0"
+NODE_INDEX_UNIT = np.dtype([("magic", ">i4"), ("phy", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")])
+NODE_INDEX_FILE_UNITS = 5_242_880  # 160 MiB
 CQ_UNIT = np.dtype([("phy", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 CQ_FILE_UNITS = 300_000
 CHECKPOINT_SIZE = 4096
@@ -66,7 +72,18 @@ class Spec:
     topics: int
     queues: int
     seed: int
+    dledger: bool
     format: int = FORMAT
+
+    @property
+    def header(self) -> int:
+        """The bytes before each unit."""
+        return ENTRY.size if self.dledger else 0
+
+    @property
+    def log(self) -> str:
+        """The directory of the log, below the store."""
+        return f"{NODE}/data" if self.dledger else "commitlog"
 
 
 @dataclass(frozen=True)
@@ -109,9 +126,10 @@ def generate(
     topics: int = 4,
     queues: int = 8,
     seed: int = 1,
+    dledger: bool = False,
 ) -> Store:
     """Write a store whose log ends at most at `total_bytes`, or return the one already there if it is the same."""
-    spec = Spec(total_bytes, body_size, segment_size, topics, queues, seed)
+    spec = Spec(total_bytes, body_size, segment_size, topics, queues, seed, dledger)
     made = kept(Path(root), asdict(spec), lambda partial: asdict(_write(partial, spec)))
     return Store(Path(root), spec, **made)
 
@@ -142,7 +160,7 @@ def kept(root: Path, spec: dict[str, Any], write: Callable[[Path], dict[str, Any
 def _write(root: Path, spec: Spec) -> Written:
     rng = np.random.default_rng(spec.seed)
     templates = [_template(rng, spec) for _ in range(POOL)]
-    blobs = [t.unit for t in templates]
+    blobs = [_entry(t.unit) if spec.dledger else t.unit for t in templates]
     sizes = np.array([len(b) for b in blobs], np.int64)
     topic_of = np.array([t.topic for t in templates], np.int64)
     tags_code_of = np.array([t.tags_code for t in templates], np.int64)
@@ -156,8 +174,8 @@ def _write(root: Path, spec: Spec) -> Written:
 
     next_offset = np.zeros(spec.topics * spec.queues, np.int64)  # per (topic, queue)
     position, segment_end, number, segments, store_time = 0, spec.segment_size, 0, 1, 0
-    (root / "commitlog").mkdir()
-    segment = create(root / "commitlog" / f"{0:020d}", spec.segment_size)
+    (root / spec.log).mkdir(parents=True)
+    segment = create(root / spec.log / f"{0:020d}", spec.segment_size)
     picks = np.empty(0, np.int64)
     while True:
         if len(picks) == 0:
@@ -168,7 +186,8 @@ def _write(root: Path, spec: Spec) -> Written:
         fit = int(np.searchsorted(ends, limit, side="right"))
         if fit:
             chosen, picks = picks[:fit], picks[fit:]
-            at = ends[:fit] - sizes[chosen]
+            begins = ends[:fit] - sizes[chosen]
+            at = begins + spec.header
             index = np.arange(number, number + fit)
             times = START_TIME + index // UNITS_PER_MS
             queue = rng.integers(0, spec.queues, fit)
@@ -180,7 +199,7 @@ def _write(root: Path, spec: Spec) -> Written:
             queue_offset[by_lane] = np.arange(fit) - first[lane[by_lane]] + next_offset[lane[by_lane]]
 
             data = np.frombuffer(bytearray().join([blobs[i] for i in chosen.tolist()]), np.uint8)
-            unit = at - position
+            unit = at - position  # where it begins in `data`
             _store(data, unit + QUEUE_ID_AT, queue.astype(">i4"))
             _store(data, unit + QUEUE_OFFSET_AT, queue_offset.astype(">i8"))
             _store(data, unit + PHYSICAL_OFFSET_AT, at.astype(">i8"))
@@ -189,6 +208,10 @@ def _write(root: Path, spec: Spec) -> Written:
             _store(data, unit + uniq_at[chosen], digits((times - MONTH_START << 16) | (index & 0xFFFF), 16, 12))
             keyed = keys_at[chosen] >= 0
             _store(data, (unit + keys_at[chosen])[keyed], digits(index[keyed], 10, KEY_DIGITS))
+            if spec.dledger:
+                _store(data, begins - position + ENTRY_INDEX_AT, index.astype(">i8"))
+                _store(data, begins - position + ENTRY_POSITION_AT, begins.astype(">i8"))
+                _append_node_index(root / NODE / "index", number, begins, sizes[chosen])
             os.pwrite(segment, data.data, position - (segment_end - spec.segment_size))
             hashes = np.stack(
                 [
@@ -202,7 +225,7 @@ def _write(root: Path, spec: Spec) -> Written:
             keys.append(rows.transpose(1, 0, 2)[has_key.T])
 
             entries = np.empty(fit, CQ_UNIT)
-            entries["phy"], entries["size"], entries["tags_code"] = at, sizes[chosen], tags_code_of[chosen]
+            entries["phy"], entries["size"], entries["tags_code"] = at, sizes[chosen] - spec.header, tags_code_of[chosen]
             entries = entries[by_lane]
             for number_of_lane in np.flatnonzero(per_lane).tolist():
                 start = int(first[number_of_lane])
@@ -218,14 +241,32 @@ def _write(root: Path, spec: Spec) -> Written:
             continue
         if segment_end + int(sizes[picks[0]]) > spec.total_bytes:  # the log ends here: no blank, no further file
             break
-        os.pwrite(segment, BLANK.pack(segment_end - position, MAGIC_BLANK), position % spec.segment_size)
+        left = segment_end - position
+        blank = struct.pack(">ii", -1, left) if spec.dledger else BLANK.pack(left, MAGIC_BLANK)
+        os.pwrite(segment, blank, position % spec.segment_size)
         os.close(segment)
-        segment = create(root / "commitlog" / f"{segment_end:020d}", spec.segment_size)
+        segment = create(root / spec.log / f"{segment_end:020d}", spec.segment_size)
         position, segment_end, segments = segment_end, segment_end + spec.segment_size, segments + 1
     os.close(segment)
     _write_index(root / "index", np.concatenate(keys))
     write_checkpoint(root, store_time)
+    if spec.dledger:
+        (root / NODE / "checkpoint").write_text(f"committedIndex={number - 1}\nendIndex={number - 1}\n")
+        (root / NODE / "currterm").write_text("voteLeader=n0\ncurrTerm=0\n")
     return Written(number, position, segments)
+
+
+def _entry(unit: bytes) -> bytes:
+    """An entry of DLedger with this unit."""
+    return ENTRY.pack(1, ENTRY.size + len(unit), 0, 0, 0, 0, 0, 0, len(unit)) + unit
+
+
+def _append_node_index(directory: Path, first: int, begins: IntArray, sizes: IntArray) -> None:
+    """DLedger's own index: where each entry is, from the one with number `first` on."""
+    units = np.zeros(len(begins), NODE_INDEX_UNIT)
+    units["magic"], units["phy"], units["size"] = 1, begins, sizes
+    units["index"] = np.arange(first, first + len(begins))
+    _append_units(directory, first, units, NODE_INDEX_FILE_UNITS)
 
 
 def _write_index(directory: Path, keys: npt.NDArray[np.int64]) -> None:
@@ -298,18 +339,23 @@ def create(path: Path, size: int) -> int:
 
 
 def _append_queue(directory: Path, first: int, entries: npt.NDArray[Any]) -> None:
-    while len(entries):
-        file_number, unit = divmod(first, CQ_FILE_UNITS)
-        path = directory / f"{file_number * CQ_FILE_UNITS * CQ_UNIT.itemsize:020d}"
+    _append_units(directory, first, entries, CQ_FILE_UNITS)
+
+
+def _append_units(directory: Path, first: int, units: npt.NDArray[Any], in_file: int) -> None:
+    """Units of one size, from number `first` on, into files with so many each, named after their first byte."""
+    while len(units):
+        file_number, unit = divmod(first, in_file)
+        path = directory / f"{file_number * in_file * units.itemsize:020d}"
         if unit == 0:
             directory.mkdir(parents=True, exist_ok=True)
-            fd = create(path, CQ_FILE_UNITS * CQ_UNIT.itemsize)
+            fd = create(path, in_file * units.itemsize)
         else:
             fd = os.open(path, os.O_RDWR)
-        part = entries[: CQ_FILE_UNITS - unit]
-        os.pwrite(fd, part.tobytes(), unit * CQ_UNIT.itemsize)
+        part = units[: in_file - unit]
+        os.pwrite(fd, part.tobytes(), unit * units.itemsize)
         os.close(fd)
-        first, entries = first + len(part), entries[len(part) :]
+        first, units = first + len(part), units[len(part) :]
 
 
 def _store(data: npt.NDArray[np.uint8], at: IntArray, values: npt.NDArray[Any]) -> None:
@@ -470,10 +516,13 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=4)
     parser.add_argument("--queues", type=int, default=8, help="of each topic")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dledger", action="store_true", help="the store of a DLedger node")
     parser.add_argument("--check", action="store_true", help="walk the store and decode a sample of it")
     args = parser.parse_args()
+    if args.check and args.dledger:
+        parser.error("--check knows ordinary stores only; rmqstore check looks at both")
     begin = time.perf_counter()
-    store = generate(args.dir, args.bytes, args.body, args.segment, args.topics, args.queues, args.seed)
+    store = generate(args.dir, args.bytes, args.body, args.segment, args.topics, args.queues, args.seed, args.dledger)
     print(
         f"{store.root}: {store.units:,} units, {store.end / max(store.units, 1):.0f} bytes each, {store.segments} "
         f"segments, log end {store.end:,} ({time.perf_counter() - begin:.1f} s)"

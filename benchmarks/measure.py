@@ -116,15 +116,22 @@ class Stores:
         self.total_bytes = total_bytes
 
     def of(
-        self, body: int, *, total_bytes: int | None = None, segment: int = 1 << 30, topics: int = 4, queues: int = 8
+        self,
+        body: int,
+        *,
+        total_bytes: int | None = None,
+        segment: int = 1 << 30,
+        topics: int = 4,
+        queues: int = 8,
+        dledger: bool = False,
     ) -> Store:
         total = self.total_bytes if total_bytes is None else total_bytes
-        name = f"body{body}-total{total}-segment{segment}-topics{topics}x{queues}"
+        name = f"body{body}-total{total}-segment{segment}-topics{topics}x{queues}{'-dledger' if dledger else ''}"
         begin = time.perf_counter()
-        store = generate(self._directory / name, total, body, segment, topics, queues)
+        store = generate(self._directory / name, total, body, segment, topics, queues, dledger=dledger)
         if (seconds := time.perf_counter() - begin) > 0.1:
             print(f"  wrote {name}: {store.units:,} messages ({seconds:.1f} s)", file=sys.stderr)
-        for path in sorted((store.root / "commitlog").iterdir()):  # into the page cache
+        for path in sorted((store.root / store.spec.log).iterdir()):  # into the page cache
             with path.open("rb", buffering=0) as file:
                 buffer = bytearray(8 * MIB)
                 while file.readinto(buffer):

@@ -66,6 +66,20 @@ class Wrapping:
         """The size in bytes of the entry at a physical offset that begins with this header; None where no entry begins
         so."""
 
+    def in_order(
+        self, window: Buffer, *, base: int, positions: npt.NDArray[np.int64], first: tuple[int, int] | None
+    ) -> tuple[int, tuple[int, int] | None, int]:
+        """The units, from the first on, whose entries go on from each other; the kind has an order (at_order).
+
+        Args:
+            window: the bytes of the log from the physical offset `base` on.
+            positions: the physical offsets of units in the window, as a walk gave them.
+            first: the index and term of the first one's entry; None: not known, and whatever follows goes on from it.
+
+        Returns:
+            the number of units; the index and term of the last of them, None if not known; and where that one ends.
+        """
+
 class Walked(NamedTuple):
     """Where a walk along units stopped, and why.
 

@@ -22,6 +22,14 @@ cdef extern from "crc32.h" nogil:
 cdef extern from "java_hash.h" nogil:
     uint32_t rmq_java_hash(uint32_t hash, const uint8_t *p, int64_t n)
 
+cdef extern from "order.h" nogil:
+    ctypedef struct rmq_entry:
+        int64_t number
+        int64_t term
+        int64_t end
+    int64_t rmq_in_order(const uint8_t *window, int64_t size, int64_t base, int64_t header, int64_t at_number,
+                         int64_t at_term, const int64_t *positions, int64_t n, rmq_entry *last, int *is_known)
+
 cdef extern from "arrow_in.h" nogil:
     ctypedef struct rmq_in:
         pass
@@ -124,6 +132,22 @@ cdef class Wrapping:
             return None
         size = rmq_i32(&header[0] + self.wrapping.at_size)
         return size if size >= self.wrapping.header else None
+
+    def in_order(self, const uint8_t[::1] window not None, *, int64_t base, const int64_t[::1] positions not None, first):
+        cdef int64_t n = positions.shape[0], count = n
+        cdef int known = first is not None
+        cdef int64_t at_number, at_term
+        cdef rmq_entry last = rmq_entry(0, 0, 0)
+        cdef const uint8_t *start = address(window)
+        check_offsets(window.shape[0], base, base, 0)
+        at_number, at_term = self.fields[4]
+        if known:
+            last.number, last.term = first
+        if n:
+            with nogil:
+                count = rmq_in_order(start, window.shape[0], base, self.wrapping.header, at_number, at_term,
+                                     &positions[0], n, &last, &known)
+        return count, (last.number, last.term) if known else None, last.end
 
     def __reduce__(self):
         return Wrapping, self.fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,11 +18,11 @@ WRAPPING = Wrapping(48, 4, 24)
 BASE = 1 << 20
 
 
-def entry(position: int, body: bytes | None) -> bytes:
+def entry(position: int, body: bytes | None, index: int = 3, term: int = 1) -> bytes:
     """An entry of DLedger's: magic, size, index, term, pos, channel, chainCrc, bodyCrc, bodyLength."""
     unit = b"" if body is None else reference.encode_unit(topic="T", body=body, physical_offset=position + 48)
     magic = 1 if unit else 2
-    return struct.pack(">iiqqqiiii", magic, 48 + len(unit), 3, 1, position, 0, 0, 0, len(unit)) + unit
+    return struct.pack(">iiqqqiiii", magic, 48 + len(unit), index, term, position, 0, 0, 0, len(unit)) + unit
 
 
 @pytest.fixture
@@ -121,3 +121,76 @@ def test_the_end_of_a_segment(left: int) -> None:
     answer, found = walked(data + closed, BASE, 1000)
     assert found == ([BASE + 48] if left >= 8 else [])
     assert answer.status is (Status.BLANK if left >= 8 else Status.BAD_TOTAL_SIZE)
+
+
+ORDERED = Wrapping(48, 4, 24, 44, (8, 16))
+
+
+class Told(NamedTuple):
+    """A unit, and what its entry says."""
+
+    position: int
+    end: int
+    index: int
+    term: int
+
+
+def ordered(rng: random.Random) -> tuple[bytes, list[Told]]:
+    """A log, and its units. Some index or term may not go on from the one before."""
+    data, units = bytearray(), []
+    index, term = rng.randrange(1 << 40), rng.randrange(5)
+    for number in range(rng.randrange(1, 40)):
+        begin = BASE + len(data)
+        body = b"x" * rng.randrange(40) if number == 0 or rng.random() < 0.8 else None
+        data += entry(begin, body, index, term)
+        if body is not None:
+            units.append(Told(begin + 48, BASE + len(data), index, term))
+        index += 1 if rng.random() < 0.98 else rng.choice((0, 2, 1 << 60, -index))
+        term += rng.choice((0, 0, 0, 1)) if rng.random() < 0.98 else -1
+    return bytes(data), units
+
+
+def goes_on(before: Told, unit: Told) -> bool:
+    """By the length of what is between them."""
+    empty = (unit.position - 48 - before.end) // 48
+    return unit.index == before.index + 1 + empty and unit.term >= before.term
+
+
+def test_the_order_of_entries(rng: random.Random) -> None:
+    """Up to the first that does not go on, whatever its window, and whether the first entry is known or not."""
+    some_do_not = 0
+    for _ in range(200):
+        data, units = ordered(rng)
+        count = next((n for n in range(1, len(units)) if not goes_on(units[n - 1], units[n])), len(units))
+        some_do_not += count < len(units)
+        positions = np.array([unit.position for unit in units], np.int64)
+        last = units[count - 1]
+        first = (units[0].index, units[0].term)
+        answer = ORDERED.in_order(data, base=BASE, positions=positions, first=first)
+        assert answer == (count, (last.index, last.term), last.end)
+        cut = units[0].position - BASE  # the window of a walk begins behind the first header
+        assert ORDERED.in_order(data[cut:], base=BASE + cut, positions=positions, first=first) == answer
+        unknown = ORDERED.in_order(data, base=BASE, positions=positions, first=None)
+        if count > 1:
+            assert unknown == answer
+        elif len(units) == 1:
+            assert unknown == (1, None, last.end)
+        assert ORDERED.in_order(data, base=BASE, positions=positions[:0], first=first) == (0, first, 0)
+    assert some_do_not > 0
+
+
+def test_positions_that_lie(rng: random.Random) -> None:
+    """Nothing outside of the window is read, and no number is too large."""
+    for _ in range(300):
+        data, units = ordered(rng)
+        changed = bytearray(data)
+        for _ in range(rng.randrange(4)):
+            changed[rng.randrange(len(data))] = rng.choice((0, 0x7F, 0x80, 0xFF))
+        size = rng.randrange(len(data) + 1)
+        anywhere = (BASE - 1, 0, -1, -(1 << 63), (1 << 63) - 1, BASE + size - 4, BASE + size - 3, BASE + 47, BASE)
+        positions = [rng.choice(anywhere) if rng.random() < 0.1 else unit.position for unit in units]
+        first = rng.choice((None, ((1 << 63) - 1, (1 << 63) - 1), (-(1 << 63), 0)))
+        count, *_ = ORDERED.in_order(changed[:size], base=BASE, positions=np.array(positions, np.int64), first=first)
+        assert 0 <= count <= len(units)
+    with pytest.raises(ValueError, match="lies before"):
+        ORDERED.in_order(b"", base=-1, positions=np.empty(0, np.int64), first=None)

@@ -9,9 +9,6 @@ Source: io.openmessaging.storage.dledger.store.file.DLedgerMmapFileStore.recover
 import struct
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from native_io import Wrapping
 from rmqstore_spark.store.format.units import Run
 
@@ -74,21 +71,14 @@ class EntryOrder:
         """
         if wrapping.at_order is None:
             return len(run.positions)
-        begins, units = run.positions - wrapping.header, run.positions - run.base
-        sizes = _numbers(run.window, units, ">i4")
-        first = entry_in(before, wrapping, int(begins[0]), int(sizes[0]))
-        if self.last is not None and not self._goes_on_with(first, int(begins[0]), wrapping.header):
+        position = int(run.positions[0])
+        begin, at = position - wrapping.header, position - run.base
+        first = entry_in(before, wrapping, begin, int.from_bytes(run.window[at : at + 4], "big"))
+        if self.last is not None and not self._goes_on_with(first, begin, wrapping.header):
             return 0
-        ends = run.positions + sizes
-        index, term = (_numbers(run.window, units - wrapping.header + at, ">i8") for at in wrapping.at_order)
-        index[0], term[0] = (index[min(1, len(index) - 1)] - 1, 0) if first is None else first
-        empty, rest = np.divmod(begins[1:] - ends[:-1], wrapping.header)
-        goes_on = (rest == 0) & (empty >= 0) & (index[1:] - index[:-1] == 1 + empty) & (term[1:] >= term[:-1])
-        wrong = np.flatnonzero(~goes_on)
-        count = len(begins) if len(wrong) == 0 else int(wrong[0]) + 1
-        if first is not None or count > 1:  # a unit whose own header is damaged says nothing
-            self.last = Entry(int(index[count - 1]), int(term[count - 1]))
-        self._end = int(ends[count - 1])
+        count, last, self._end = wrapping.in_order(run.window, base=run.base, positions=run.positions, first=first)
+        if last is not None:  # a unit whose own header is damaged says nothing
+            self.last = Entry(*last)
         return count
 
     def skip(self, at: int, to: int, wrapping: Wrapping) -> None:
@@ -104,9 +94,3 @@ class EntryOrder:
         empty = (position - self._end) // header
         return first.number == self.last.number + 1 + empty and first.term >= self.last.term
 
-
-def _numbers(data: memoryview, at: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
-    """Big-endian numbers at these places of a buffer; places before the buffer give what is at its beginning."""
-    size = np.dtype(kind).itemsize
-    places = np.maximum(at, 0)[:, None] + np.arange(size)
-    return np.frombuffer(data, np.uint8)[places].view(kind)[:, 0].astype(np.int64)
