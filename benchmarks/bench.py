@@ -27,9 +27,23 @@ from all_cores import all_cores_rows
 from broker_rebuild import rebuild_rows
 from commands import command_rows
 from covering import covering_rows
+from dledger import dledger_rows
 from generate import Store, size_of
 from lookups import lookup_rows, selection_rows
-from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, reader_of, scan_store, show, spark_session
+from measure import (
+    MIB,
+    Row,
+    Stores,
+    Window,
+    batches_of,
+    busy_cores,
+    in_turns,
+    noop,
+    reader_of,
+    scan_store,
+    show,
+    spark_session,
+)
 from null_source import save_batch
 from peers import consumer_rows, decoder_rows, naive_rows, parquet_rows
 from pyspark.sql import SparkSession
@@ -38,9 +52,6 @@ from scale import QUEUES, SEGMENTS, scale_rows
 from stream import stream_rows
 from write_kernel import write_kernel_rows
 from write_store import commit_rows, spark_copy_rows, write_rows
-
-from native_io import Decoder
-from rmqstore_spark.read.run.batch_maker import BATCH_BYTES, BATCH_ROWS
 
 SECTIONS = (
     "kernel",
@@ -57,48 +68,14 @@ SECTIONS = (
     "command",
     "all-cores",
     "stream",
+    "dledger",
 )
 MEMCPY_BYTES = 256 * MIB
-WINDOW_BYTES = 256 * MIB  # far more than any cache holds
-RUN_BYTES = MIB // 2
 NULL_BATCH_BYTES = MIB
 PARTITION_SIZES = ("128m", "512m")  # the default; and one that makes a task for each core, so that Spark's 20-30 ms for
 # each do not hide how long the reading takes
 WORKER_LIMIT_MB = 300
 BUSY = 0.2  # cores; above it a warning is given
-
-
-class Window:
-    """The kernel alone: units that already lie in memory to Arrow, as many at a time as stay in a second-level cache.
-
-    They come from main memory here; in production a read has just put them into the cache.
-    """
-
-    def __init__(self, store: Store, schema: pa.Schema) -> None:
-        first = min((store.root / "commitlog").iterdir())
-        self._bytes = np.fromfile(first, np.uint8, WINDOW_BYTES).data
-        self._segment_size = store.spec.segment_size
-        self._schema = schema
-        self.units, self.end = self.decode(verify_crc=True)
-
-    def decode(self, verify_crc: bool) -> tuple[int, int]:
-        """(units, bytes) done."""
-        decoder = Decoder(self._schema.names)
-        units, position, count = 0, 0, 1
-        while count:
-            count, position, *_ = decoder.scan(
-                self._bytes[position : position + RUN_BYTES],
-                base=position,
-                position=position,
-                stop=self._segment_size,
-                segment_end=self._segment_size,
-                verify_crc=verify_crc,
-                most=BATCH_ROWS,
-            )
-            units += count
-            if decoder.nbytes >= BATCH_BYTES or not count:
-                pa.RecordBatch._import_from_c_capsule(self._schema.__arrow_c_schema__(), decoder.finish())
-        return units, position
 
 
 def kernel_rows(stores: Stores, repeat: int) -> Iterator[Row]:
@@ -294,6 +271,8 @@ def main() -> None:
             rows += command_rows(stores, args.repeat, args.dir.resolve(), Path(scratch))
     if "all-cores" in sections:
         rows += all_cores_rows(stores, args.repeat)
+    if "dledger" in sections:
+        rows += dledger_rows(stores, args.repeat)
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
         rows += rebuild_rows(stores, args.repeat)

@@ -6,7 +6,7 @@
 A unit costs about a microsecond: whole units are made once (a pool of templates), laid end to end with one join per
 chunk, and what differs from unit to unit (queue, offsets, times, ids) is then stored into the chunk with numpy. The
 store is as a broker leaves it after a clean stop. DIR.spec.json, beside it, says what DIR holds, so an equal request is
-not written again. With --dledger the same messages are in a DLedger node's store: each unit behind the header of an entry.
+not written again. With --dledger the same messages are in the store of a DLedger node, behind the headers of entries.
 """
 
 from __future__ import annotations
@@ -162,6 +162,7 @@ def _write(root: Path, spec: Spec) -> Written:
     templates = [_template(rng, spec) for _ in range(POOL)]
     blobs = [_entry(t.unit) if spec.dledger else t.unit for t in templates]
     sizes = np.array([len(b) for b in blobs], np.int64)
+    unit_sizes = sizes - spec.header
     topic_of = np.array([t.topic for t in templates], np.int64)
     tags_code_of = np.array([t.tags_code for t in templates], np.int64)
     keys_at = np.array([t.keys_at for t in templates], np.int64)
@@ -225,7 +226,7 @@ def _write(root: Path, spec: Spec) -> Written:
             keys.append(rows.transpose(1, 0, 2)[has_key.T])
 
             entries = np.empty(fit, CQ_UNIT)
-            entries["phy"], entries["size"], entries["tags_code"] = at, sizes[chosen] - spec.header, tags_code_of[chosen]
+            entries["phy"], entries["size"], entries["tags_code"] = at, unit_sizes[chosen], tags_code_of[chosen]
             entries = entries[by_lane]
             for number_of_lane in np.flatnonzero(per_lane).tolist():
                 start = int(first[number_of_lane])

@@ -321,8 +321,7 @@ class LiveLog:
         if left <= _LARGEST_SENT or following.start != extent.segment.end:
             return False
         first = self._header_once(following.start)
-        header = 0 if following.segment.wrapping is None else following.segment.wrapping.header
-        return first is not None and left > header + first.size
+        return first is not None and left > following.segment.header + first.size
 
     def _is_followed(self, header: Header) -> bool:
         """Does a message's queue have a unit for it, and a later unit for a message in a later segment that the log

@@ -135,7 +135,7 @@ def _walk(
     starts = np.array([extent.start for extent in extents], np.int64)
     stops = np.array([extent.stop for extent in extents], np.int64)
     segments = np.array([extent.segment.start for extent in extents], np.int64)
-    headers = np.array(list(map(_header, extents)), np.int64)
+    headers = np.array([extent.segment.header for extent in extents], np.int64)
     threads = max(min(_THREADS, cores()), min(store.files.prices.concurrency, len(queues)))
     done = [0] * threads
 
@@ -346,30 +346,24 @@ def _from(store: Snapshot, start: int) -> int | None:
 
 def _gaps(begins: _Array, ends: _Array, extent: Extent) -> Gaps | None:
     """The parts of an extent between the units; None when two units overlap."""
-    begins = np.maximum(begins - _header(extent), extent.start)
+    begins = np.maximum(begins - extent.segment.header, extent.start)
     begins, ends = np.append(begins, extent.stop), np.insert(ends, 0, extent.start)
     if (begins < ends).any():
         return None
     return [(int(ends[i]), int(begins[i])) for i in np.flatnonzero(begins > ends)]
 
 
-def _header(extent: Extent) -> int:
-    """The bytes before each unit of an extent that wrap it."""
-    wrapping = extent.segment.wrapping
-    return 0 if wrapping is None else wrapping.header
-
-
 def _closed(extent: Extent, end: int) -> set[int]:
     """What the open ends of units come to that follow each other from the start of an extent to an end. Where units are
     wrapped, an extent begins with a unit or with what wraps it."""
-    header = _header(extent)
+    header = extent.segment.header
     behind = fingerprint(np.array([end + header]))
     return {_wrapped(behind - fingerprint(np.array([extent.start + passed]))) for passed in (0, header)}
 
 
 def _without_headers(extent: Extent, gaps: Gaps) -> Gaps:
     """The gaps without those that have space for a header only, and for no message."""
-    return [(start, stop) for start, stop in gaps if stop - start != _header(extent)]
+    return [(start, stop) for start, stop in gaps if stop - start != extent.segment.header]
 
 
 def _live_ends(store: Snapshot, extents: Sequence[Extent], sound: list[int], found: _Array) -> list[int]:

@@ -131,7 +131,7 @@ class Told(NamedTuple):
 
     position: int
     end: int
-    index: int
+    number: int
     term: int
 
 
@@ -153,7 +153,7 @@ def ordered(rng: random.Random) -> tuple[bytes, list[Told]]:
 def goes_on(before: Told, unit: Told) -> bool:
     """By the length of what is between them."""
     empty = (unit.position - 48 - before.end) // 48
-    return unit.index == before.index + 1 + empty and unit.term >= before.term
+    return unit.number == before.number + 1 + empty and unit.term >= before.term
 
 
 def test_the_order_of_entries(rng: random.Random) -> None:
@@ -165,9 +165,9 @@ def test_the_order_of_entries(rng: random.Random) -> None:
         some_do_not += count < len(units)
         positions = np.array([unit.position for unit in units], np.int64)
         last = units[count - 1]
-        first = (units[0].index, units[0].term)
+        first = (units[0].number, units[0].term)
         answer = ORDERED.in_order(data, base=BASE, positions=positions, first=first)
-        assert answer == (count, (last.index, last.term), last.end)
+        assert answer == (count, (last.number, last.term), last.end)
         cut = units[0].position - BASE  # the window of a walk begins behind the first header
         assert ORDERED.in_order(data[cut:], base=BASE + cut, positions=positions, first=first) == answer
         unknown = ORDERED.in_order(data, base=BASE, positions=positions, first=None)

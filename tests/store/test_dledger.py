@@ -13,7 +13,7 @@ from oracle import dledger, reference
 from oracle.dledger import DLedgerStoreBuilder
 from oracle.stores import StoreBuilder
 from support import flavours
-from support.reading import FREE, make_plan, read
+from support.reading import FREE, forced_plan, make_plan, options_of, read
 
 from rmqstore_spark import Store
 from rmqstore_spark.errors import RmqStoreError
@@ -128,6 +128,29 @@ def test_the_queues_prove_the_log(tmp_path: Path, rng: random.Random) -> None:
         assert positions(rows) == [m.position for m in builder.messages if m.topic == "A"]
         plans.append([(access.name, len(access.pieces)) for _, access in planned.accesses])
     assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"subscribe": "A"}, {"subscribe": "A", "key": "k7"}])
+def test_a_plan_reads_as_little(tmp_path: Path, options: dict[str, Any]) -> None:
+    """However many segments and index files there are, a plan makes hardly more requests than on an ordinary store.
+    DLedger's own index is a file of 160 MiB, and is not opened."""
+    for count in (40, 400):
+        costs = []
+        for kind in (StoreBuilder, DLedgerStoreBuilder):
+            builder = kind(tmp_path / f"{kind.__name__}{count}", 4096, index=True)
+            for number in range(count):
+                builder.append("AB"[number % 2], b"x" * 600, keys=f"k{number}")  # as many in each segment
+            builder.close()
+            if isinstance(builder, DLedgerStoreBuilder):
+                builder.checkpoint(count - 1, count - 1)
+                (builder.root / dledger.NAME / "index").mkdir()
+                (builder.root / dledger.NAME / "index" / f"{0:020d}").symlink_to(tmp_path / "nothing")
+            files = Files()
+            forced_plan(options_of(builder.root, **options), files)
+            costs.append((files.requests, files.bytes))
+        plain, wrapped = costs
+        assert wrapped[0] <= plain[0] * 1.15 + 8
+        assert wrapped[1] <= plain[1] + 12_000
 
 
 def test_what_a_node_had_noted(tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture) -> None:

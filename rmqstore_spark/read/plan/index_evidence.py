@@ -71,10 +71,17 @@ class IndexedNames:
 
 
 class LiveUnit(NamedTuple):
-    """A live message of the log: the physical offset of its end, and its store time (ms)."""
+    """A live message of the log.
+
+    Attributes:
+        stop: the physical offset where it ends.
+        timestamp: its store time (ms).
+        following: the physical offset of the next message, if it is in the same segment and right after this one.
+    """
 
     stop: int
     timestamp: int
+    following: int
 
 
 @dataclass(frozen=True)
@@ -292,8 +299,10 @@ def _live_unit(log: LiveLog, headers: Sequence[UnitHeader]) -> LiveUnit | None:
     if not headers or headers[0].store_timestamp is None:
         return None
     position, size, timestamp = headers[0].position, headers[0].size, headers[0].store_timestamp
-    is_live = log.liveness(position, headers=headers) is Evidence.LIVE
-    return LiveUnit(position + size, timestamp // 1000) if is_live else None
+    extent = log.extent_at(position)
+    if extent is None or log.liveness(position, headers=headers) is not Evidence.LIVE:
+        return None
+    return LiveUnit(position + size, timestamp // 1000, position + size + extent.segment.header)
 
 
 def look_up(

@@ -120,13 +120,14 @@ class Join:
         return known, unused
 
     def _ends_of(self, header: Header) -> tuple[int | None, int | None]:
-        """The ends of the live messages at which a file begins and ends; None where the log has other messages there.
-        For a file that begins before the log, the first value is the start of the log."""
+        """The end of the live message at which a file begins, and the place of the message after the one at which it
+        ends; None where the log has other messages there. For a file that begins before the log, the first value is the
+        start of the log."""
         log_start = self._store.log.extents[0].start
         first, last = self._unit(header.begin_position), self._unit(header.end_position)
         is_first = first is not None and first.timestamp == header.begin_timestamp
         start = first.stop if first is not None and is_first else None
-        after = last.stop if last is not None and last.timestamp == header.end_timestamp else None
+        after = last.following if last is not None and last.timestamp == header.end_timestamp else None
         return log_start if header.begin_position < log_start else start, after
 
     def _known(self, path: str, header: Header, ends: tuple[int | None, int | None], is_next: bool) -> list[Known]:

@@ -93,4 +93,3 @@ class EntryOrder:
             return False
         empty = (position - self._end) // header
         return first.number == self.last.number + 1 + empty and first.term >= self.last.term
-

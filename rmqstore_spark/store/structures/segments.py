@@ -33,6 +33,11 @@ class Segment:
     proofs: tuple[Proof, ...] = field(default=(), compare=False, repr=False)
     of_queue: bool = False
 
+    @property
+    def header(self) -> int:
+        """The number of bytes before each unit."""
+        return 0 if self.wrapping is None else self.wrapping.header
+
 
 @dataclass(frozen=True)
 class Extent:
