@@ -69,4 +69,5 @@ def _place(row: dict[str, Any]) -> str:
         f"{name} {row[name]}" if name != "file" else row[name] for name in _WHERE if row[name] is not None
     )
     count = f" ({amount([row])})" if (row["count"] or 1) > 1 else ""
-    return one_line(f"{where or 'the store'}: expected {row['expected']}, found {row['found']}{count}")
+    found = str(row["found"]).removeprefix(f"{row['file']}: ")
+    return one_line(f"{where or 'the store'}: expected {row['expected']}, found {found}{count}")

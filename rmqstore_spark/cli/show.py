@@ -1,5 +1,8 @@
 """`rmqstore show`: a store on one screen."""
 
+import json
+import sys
+
 import pyarrow as pa
 from rich import box
 from rich.console import Console
@@ -9,31 +12,76 @@ from rich.text import Text
 from rmqstore_spark.amounts import duration_text, size_text
 from rmqstore_spark.cli.screen import console
 from rmqstore_spark.errors import counted, one_line
-from rmqstore_spark.jobs.summary import GROUPS_TIMED, Summary, TopicSummary
-from rmqstore_spark.times import in_seconds
+from rmqstore_spark.jobs.summary import GROUPS_TIMED, Summary
+from rmqstore_spark.tables.check.problems import PROBLEMS, Finding
+from rmqstore_spark.times import in_seconds, time_texts
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _TOPICS, _GROUPS = 15, GROUPS_TIMED  # lines
+_NOTABLE = 5  # lines
 _PIPED = 100  # columns, where there is no terminal
-_COLORS = {"retry": "yellow", "dlq": "bold red"}
+_COLORS = {"retry": "yellow", "dlq": "bold red", "system": "dim"}
 
 
-def show_summary(summary: Summary) -> None:
-    """Show a summary on standard output."""
+def show_summary(summary: Summary, is_whole: bool = False) -> None:
+    """Show a summary on standard output.
+
+    Args:
+        is_whole: whether all problems, topics and groups are shown.
+    """
     out = console(_PIPED)
     out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
-    for line in _facts(summary):
+    for line in _facts(summary, None if is_whole else _NOTABLE):
         out.print(Text("  " + line), soft_wrap=True)
     if summary.topics:
         out.print()
-        _show_topics(out, summary)
+        _show_topics(out, summary, None if is_whole else _TOPICS)
     if summary.groups:
         out.print()
-        _show_groups(out, summary)
+        _show_groups(out, summary, None if is_whole else _GROUPS)
 
 
-def _facts(summary: Summary) -> list[str]:
-    lines = [f"{size_text(summary.nbytes)} of messages in {counted(summary.segments, 'segment')}"]
+def as_json(summary: Summary) -> str:
+    """A summary as a JSON object: sizes in bytes, times in ISO-8601, in UTC."""
+    topics = [
+        {
+            "topic": topic.topic, "kind": topic.kind, "queues": topic.queues, "messages": topic.messages,
+
+                "approximateBytes": None if topic.nbytes is None else round(topic.nbytes),
+                "last": _iso(topic.last_time)
+            ,
+        }
+        for topic in summary.topics
+    ]
+    groups = [
+        {"group": group.group, "topics": group.topics, "lag": group.lag, "lagMillis": group.lag_millis}
+        for group in summary.groups
+    ]
+    problems = [
+        {"problem": finding.problem, "severity": PROBLEMS[finding.problem].severity, "file": finding.file}
+        for finding in summary.notable
+    ]
+    whole = {
+        "store": summary.root, "bytes": summary.nbytes, "segments": summary.segments,
+        "firstStoreTimestamp": _iso(summary.first_time), "lastStoreTimestamp": _iso(summary.last_time),
+        "messages": summary.messages, "queues": summary.queues, "emptyTopics": summary.empty_topics,
+        "abort": summary.has_abort, "locked": summary.is_locked, "problems": problems,
+        "notRead": [{"path": place.path, "what": place.what} for place in summary.unknown],
+        "topics": topics, "groups": groups,
+    }
+    return json.dumps(whole, ensure_ascii=sys.stdout.isatty())
+
+
+def _iso(microseconds: int | None) -> str | None:
+    text = None if microseconds is None else time_texts(pa.array([microseconds], pa.timestamp("us")))[0]
+    return None if text is None else text + "Z"
+
+
+def _facts(summary: Summary, most: int | None) -> list[str]:
+    lines = [_told(finding) for finding in summary.notable[:most]]
+    if len(lines) < len(summary.notable):
+        lines.append(f"and {counted(len(summary.notable) - len(lines), 'more problem')}: rmqstore check")
+    lines += [f"{size_text(summary.nbytes)} of messages in {counted(summary.segments, 'segment')}"]
     if summary.first_time is not None and summary.last_time is not None:
         times = pa.array([summary.first_time, summary.last_time], pa.timestamp("us"))
         first, last = in_seconds(times)
@@ -46,45 +94,43 @@ def _facts(summary: Summary) -> list[str]:
     return lines
 
 
-def _show_topics(out: Console, summary: Summary) -> None:
-    shown = [topic for topic in summary.topics if topic.kind != "system"]
-    system = [topic for topic in summary.topics if topic.kind == "system"]
-    shown.sort(key=lambda topic: -(topic.nbytes or 0))
+def _told(finding: Finding) -> str:
+    """A finding in a line; `rmqstore check` says more."""
+    severity = "note" if PROBLEMS[finding.problem].severity == "info" else PROBLEMS[finding.problem].severity
+    found = (finding.found or "").removeprefix(f"{finding.file}: ")
+    return one_line(f"{severity}: {finding.problem}: {finding.file}: found {found}")
+
+
+def _show_topics(out: Console, summary: Summary, most: int | None) -> None:
+    shown = sorted(summary.topics, key=lambda topic: -(topic.nbytes or 0))
     table = _table()
     table.add_column("topic", no_wrap=True, overflow="ellipsis", ratio=1)
     for title in ("queues", "messages", "about"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("rate over that time", no_wrap=True)
-    for topic in shown[:_TOPICS]:
+    for topic in shown[:most]:
         about = "" if topic.nbytes is None else size_text(topic.nbytes)
         name = Text(one_line(topic.topic), _COLORS.get(topic.kind, ""))
         table.add_row(name, f"{topic.queues:,}", f"{topic.messages:,}", about, Text(sparkline(topic.rates), "cyan"))
     out.print(table)
-    for rest in (_rest(shown[_TOPICS:], "other"), _rest(system, "system")):
-        if rest:
-            out.print(Text(rest, "dim"))
+    if most is not None and (rest := shown[most:]):
+        messages = sum(topic.messages for topic in rest)
+        out.print(Text(f"and {counted(len(rest), 'other topic')} with {counted(messages, 'message')}", "dim"))
 
 
-def _rest(topics: list[TopicSummary], kind: str) -> str:
-    if not topics:
-        return ""
-    messages = sum(topic.messages for topic in topics)
-    return f"and {counted(len(topics), f'{kind} topic')} with {counted(messages, 'message')}"
-
-
-def _show_groups(out: Console, summary: Summary) -> None:
+def _show_groups(out: Console, summary: Summary, most: int | None) -> None:
     table = _table()
     table.add_column("consumer group", no_wrap=True, overflow="ellipsis", ratio=2)
     for name in ("lag", "behind by"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("topics", no_wrap=True, overflow="ellipsis", ratio=3)
-    for group in summary.groups[:_GROUPS]:
+    for group in summary.groups[:most]:
         behind = "" if group.lag_millis is None else duration_text(group.lag_millis)
         lag = Text(f"{group.lag:,}", "yellow" if group.lag else "")
         table.add_row(Text(one_line(group.group)), lag, behind, Text(one_line(", ".join(group.topics))))
     out.print(table)
-    if len(summary.groups) > _GROUPS:
-        out.print(Text(f"and {len(summary.groups) - _GROUPS:,} groups that lag less", "dim"))
+    if most is not None and len(summary.groups) > most:
+        out.print(Text(f"and {len(summary.groups) - most:,} groups that lag less", "dim"))
 
 
 def _table() -> Table:

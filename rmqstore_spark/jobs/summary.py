@@ -17,6 +17,9 @@ from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import group_entries, topic_entries
+from rmqstore_spark.tables.check.config import check_config_files
+from rmqstore_spark.tables.check.layout import check_layout
+from rmqstore_spark.tables.check.problems import PROBLEMS, Finding
 from rmqstore_spark.tables.offsets import Progress, consumed
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of
@@ -82,6 +85,7 @@ class Summary:
         empty_topics: the number of other topics in the configuration.
         groups: the group that lags most first; empty in a repr.
         unknown: the places that the tables of messages, topics, queues, groups and offsets do not know.
+        notable: what table `check` finds without reading the log; empty in a repr.
     """
 
     root: str
@@ -99,6 +103,7 @@ class Summary:
     empty_topics: int
     groups: list[GroupSummary]
     unknown: list[Elsewhere]
+    notable: list[Finding]
 
 
 def summarize(store: Snapshot, is_close: bool = True) -> Summary:
@@ -137,7 +142,15 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
         empty_topics=len(entries.keys() - by_topic.keys()),
         groups=_groups(store, facts) if is_close else [],
         unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES] if is_close else [],
+        notable=list(_notable(store)) if is_close else [],
     )
+
+
+def _notable(store: Snapshot) -> Iterator[Finding]:
+    """Errors and warnings, and a broker that runs."""
+    for finding in (*check_layout(store), *check_config_files(store)):
+        if PROBLEMS[finding.problem].severity != "info" or finding.problem == "brokerRuns":
+            yield finding
 
 
 def glance(store: Snapshot, commitlogs: list[str] | None) -> Summary | RmqStoreError:

@@ -808,3 +808,41 @@ def test_lag_of_one_group(consumed: Path) -> None:
     ran = run("lag", consumed, "--group", "slo")
     assert (ran.code, ran.out) == (2, "")
     assert "no offset of group 'slo' is known. Did you mean 'slow'?" in ran.err
+
+
+# ---- show
+
+
+def test_show_in_json_and_whole(tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path / "store")
+    for number in range(40):
+        builder.append(topic=f"T{number % 20}", queue_id=0, body=b"x" * number)
+    builder.close()
+    (tmp_path / "store" / "abort").touch()
+    (tmp_path / "store" / "commitlog" / "notes.txt").touch()
+    told = json.loads(run("show", tmp_path / "store", "--format", "json").out)
+    assert (told["messages"], told["queues"], len(told["topics"]), told["abort"], told["locked"]) == (
+        40,
+        20,
+        20,
+        True,
+        False,
+    )
+    assert {each["problem"] for each in told["problems"]} == {"abort", "strayFile"}
+    queues = [json.loads(line) for line in run("queues", tmp_path / "store", "--format", "json").out.splitlines()]
+    assert {each["topic"]: each["messages"] for each in told["topics"]} == {q["topic"]: q["messages"] for q in queues}
+    assert told["lastStoreTimestamp"] == max(queue["lastStoreTimestamp"] for queue in queues)
+    shown = run("show", tmp_path / "store").out
+    assert shown.splitlines()[1].startswith("  warning: strayFile: ")
+    assert "and 5 other topics with 10 messages" in shown
+    whole = run("show", tmp_path / "store", "--all").out
+    assert all(f"T{number} " in whole for number in range(20))
+    assert "other topics" not in whole
+
+
+def test_a_broken_config_is_on_the_first_lines(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "store")
+    (tmp_path / "store" / "config").mkdir(exist_ok=True)
+    (tmp_path / "store" / "config" / "topics.json").write_text("{")
+    shown = run("show", tmp_path / "store").out.splitlines()
+    assert shown[1].startswith(f"  error: brokenConfig: {tmp_path}/store/config/topics.json: found expected JSON")

@@ -11,20 +11,33 @@ from rmqstore_spark.query.options import Use
 
 
 @command(
-    [some_paths(), *options_for(Use.SHOW)],
+    [
+        some_paths(),
+        *options_for(Use.SHOW),
+        click.Option(["--all", "is_whole"], is_flag=True, help="all topics and groups, not only the largest"),
+        click.Option(
+            ["--format", "form"],
+            type=click.Choice(["table", "json"]),
+            default="table",
+            help="json: one object for each store, with all topics and groups [default: table]",
+        ),
+    ],
     "What is in a store at a glance. Its size and time, the largest topics, the groups that lag.",
     "/data/store",
 )
-def show(paths: Sequence[str], given: dict[str, str]) -> int:
+def show(paths: Sequence[str], is_whole: bool, form: str, given: dict[str, str]) -> int:
     from rmqstore_spark.cli.progress_bar import progress_bars
     from rmqstore_spark.cli.reading import stores_of
-    from rmqstore_spark.cli.show import show_summary
+    from rmqstore_spark.cli.show import as_json, show_summary
     from rmqstore_spark.jobs.summary import summarize
 
     for number, store in enumerate(stores_of(paths, given)):
-        if number:
+        if number and form == "table":
             click.echo()
         with progress_bars():
             summary = summarize(store)
-        show_summary(summary)
+        if form == "json":
+            click.echo(as_json(summary))
+        else:
+            show_summary(summary, is_whole)
     return FINE

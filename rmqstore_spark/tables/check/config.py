@@ -34,20 +34,25 @@ def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
     Args:
         log_start: the first physical offset that has not expired.
     """
-    broken = {name: why for name in MEMBERS if (why := why_unread(store.root, name, store.files)) is not None}
-    for name, why in broken.items():
-        path = os.path.join(store.root, "config", name)
-        yield Finding("brokenConfig", path, expected="what a broker writes", found=why)
+    yield from check_config_files(store)
+    if not has_queues(store):
+        return  # only a RocksDB knows the queues
+    if why_unread(store.root, "topics.json", store.files) is None:
+        yield from _topics(store)
+    yield from _offsets(store, log_start)
+
+
+def check_config_files(store: Snapshot) -> Iterator[Finding]:
+    """Files of config/ that cannot be read."""
+    for name in MEMBERS:
+        if (why := why_unread(store.root, name, store.files)) is not None:
+            path = os.path.join(store.root, "config", name)
+            yield Finding("brokenConfig", path, expected="what a broker writes", found=why)
     for name in MEMBERS:
         if (backup := _backup_instead(store, name)) is not None:
             found, age = backup
             path = os.path.join(store.root, "config", name)
             yield Finding("oldConfig", path, expected="a file", found=f"{found}; a broker takes {name}.bak, {age}")
-    if not has_queues(store):
-        return  # only a RocksDB knows the queues
-    if "topics.json" not in broken:
-        yield from _topics(store)
-    yield from _offsets(store, log_start)
 
 
 def _backup_instead(store: Snapshot, name: str) -> tuple[str, str] | None:
