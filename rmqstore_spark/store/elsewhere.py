@@ -45,7 +45,7 @@ def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
         if not _is_read(store, kind):
             yield _place(store, kind)
         elif table is None and "queues" in kind.instead and store.queues.are_twice:
-            beside = f"{kind.what} beside those in files: of each queue, only the one that goes further is taken"
+            beside = f"{kind.what} beside those in files: of each queue, only the one that knows more is taken"
             yield Elsewhere(os.path.join(store.root, kind.path), beside, frozenset())
 
 

@@ -87,16 +87,15 @@ def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, in
     if store.is_of_known_queues:
         return
     ranges = ranges_of(store)
-    queues = store.queues.with_batch
-    if not any(queue.last() is not None for queue in queues):
+    if not any(map(has_units, known.values())) and not any(
+        queue.last() is not None for queue in store.queues.with_batch
+    ):
         if ranges:
             logger.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", store.root)
         yield from (Scanned(r.segment, r.start, r.stop, store) for r in ranges)
         return
     is_sign = _is_something_missing(store, selection, known)
-    if not is_sign and (
-        len(queues) * len(ranges) > _MOST_STRETCHES or sum(queue.end - queue.first for queue in queues) > _MOST_UNITS
-    ):
+    if not is_sign and _are_many(store, len(ranges)):
         return
     found = coverage(store, store.log.extents, lambda queue: True)
     # Where queues contradict each other, no queue counts.
@@ -110,6 +109,16 @@ def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, in
     for some, r in zip(gaps, ranges, strict=True):
         for start, stop in some:
             yield Scanned(r.segment, start, stop, store)
+
+
+def _are_many(store: Snapshot, segments: int) -> bool:
+    """Are there more queues, or units, than are looked at without a sign? Where there are more topics, no queue is
+    listed."""
+    most = _MOST_STRETCHES // max(1, segments)
+    if len(store.queues.topics) > most:
+        return True
+    queues = store.queues.with_batch
+    return len(queues) > most or sum(queue.end - queue.first for queue in queues) > _MOST_UNITS
 
 
 def _is_something_missing(store: Snapshot, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> bool:

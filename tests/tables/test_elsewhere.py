@@ -126,7 +126,7 @@ def test_config_in_rocksdb_is_not_missed(store: Path) -> None:
 
 # ---- real ones
 
-_BESIDE = "beside those in files: of each queue, only the one that goes further is taken"
+_BESIDE = "beside those in files: of each queue, only the one that knows more is taken"
 _STORE = ("rocksdbstore", "an index, timers or transactions in RocksDB")
 FLAVOURS: dict[str, Rows] = {
     "batchcq": [],

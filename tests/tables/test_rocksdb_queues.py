@@ -19,8 +19,10 @@ from rmqstore_spark import Store
 from rmqstore_spark.read.pieces.task import Queued
 from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
 
 SIZE = (100).to_bytes(4, "big")
@@ -100,6 +102,70 @@ def test_the_better_one_of_two(store: Path, tmp_path: Path, rng: random.Random) 
         "Topic_C": "simple",
     }
     assert without_places(rows_of("consumequeue", root), root) == without_places(rows_of("consumequeue", store), store)
+
+
+def lacking(records: list[tuple[bytes, bytes]], numbers: set[int]) -> list[tuple[bytes, bytes]]:
+    return [(key, value) for key, value in records if int.from_bytes(key[-8:], "big") not in numbers]
+
+
+def chosen(root: Path) -> set[str]:
+    return {row["queueType"] for row in rows_of("queues", root)}
+
+
+@pytest.mark.parametrize("which", ["holes", "further", "empty"])
+def test_the_one_that_knows_more(which: str, store: Path, tmp_path: Path, rng: random.Random) -> None:
+    """A broker of 5.3.3 leaves holes in RocksDB for good; files may lack their end, or everything. Whichever is taken,
+    the queues tile the log but for what it lacks."""
+    root, numbers = tmp_path / "other", {*range(5, 15)}
+    twist = None if which == "empty" else lambda records: lacking(records, numbers)
+    in_rocksdb(store, root, rng, keeps_files=True, twist=twist)
+    for file in (root / "consumequeue").glob("*/*/0*"):
+        data = bytearray(file.read_bytes())
+        if which == "further":
+            data[-40:] = bytes(40)  # and yet they have more than RocksDB
+        elif which == "empty":
+            data = bytearray(len(data))
+        with file.open("r+b") as opened:
+            opened.truncate(0)
+            opened.truncate(len(data))
+            opened.write(data.rstrip(b"\0"))
+    assert chosen(root) == ({"rocksdb"} if which == "empty" else {"simple"})
+    snapshot = Snapshot.find(str(root), Files())
+    found = coverage(snapshot, snapshot.log.extents, lambda queue: True)
+    assert all(each.gaps is not None for each in found)
+    unknown = sum(stop - start for each in found for start, stop in each.gaps or ())
+    assert (unknown > 0) == (which == "further")
+    options = reading.options_of(root, subscribe="TopicA")
+    plan = reading.forced_plan(options, reading.new_files(reading.FREE))
+    rows = [row for task in plan.tasks for row in reading.read_one(task, options, ["topic", "queueId", "queueOffset"])]
+    assert sorted((row["queueId"], row["queueOffset"]) for row in rows) == [(q, n) for q in range(3) for n in range(25)]
+
+
+def test_queues_that_go_further_with_holes(store: Path, tmp_path: Path, rng: random.Random) -> None:
+    """RocksDB goes further, and has fewer units."""
+    root = in_rocksdb(store, tmp_path / "other", rng, keeps_files=True, twist=lambda some: lacking(some, {*range(20)}))
+    for file in (root / "consumequeue").glob("*/*/0*"):
+        data = file.read_bytes()[: 20 * 22]
+        file.write_bytes(data)
+    assert chosen(root) == {"simple"}
+    (root / "consumequeue" / "CURRENT").unlink()
+    alone = rows_of("queues", root)
+    assert {(row["minOffset"], row["maxOffset"]) for row in alone} == {(0, 25)}
+
+
+def test_a_page_that_the_disk_has_lost(tmp_path: Path) -> None:
+    """Files have all of RocksDB's range, but not all of its units."""
+    units = [n.to_bytes(8, "big") + SIZE + bytes(8) for n in range(1000)]
+    records = [(rocksdb.queue_key(b"T", 0, n), unit + bytes(8)) for n, unit in enumerate(units)]
+    file = tmp_path / "T" / "0" / f"{0:020d}"
+    file.parent.mkdir(parents=True)
+    rocksdb.write(tmp_path, [{"default": records[:-1]}], {})
+    for lost, kind in ((0, "simple"), (8192, "rocksdb")):
+        with file.open("wb") as opened:
+            opened.seek(lost)
+            opened.write(b"".join(units)[lost:])
+        (found,) = ConsumeQueues(str(tmp_path), Files(), database=str(tmp_path))
+        assert found.kind == kind
 
 
 def test_a_long_queue_is_sought_in(tmp_path: Path, rng: random.Random) -> None:

@@ -7,11 +7,12 @@ Source: org.apache.rocketmq.common.ConfigManager, broker.BrokerPathConfigHelper.
 
 import contextlib
 import functools
+import itertools
 import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -362,12 +363,14 @@ def consumed(root: str, files: Files) -> Consumed:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    tables = [member_of(root, name, MEMBERS[name], files) for name in OFFSETS]
-    names = (name.partition("@") for name in tables[0])  # Topic@Group
-    return Consumed({topic for topic, at, _ in names if topic and at}, offsets_in(tables))
+    first, *others = OFFSETS
+    table = member_of(root, first, MEMBERS[first], files)
+    names = (name.partition("@") for name in table)  # Topic@Group
+    rest = (member_of(root, name, MEMBERS[name], files) for name in others)
+    return Consumed({topic for topic, at, _ in names if topic and at}, offsets_in(itertools.chain([table], rest)))
 
 
-def offsets_in(tables: list[Table]) -> ConsumerOffsets:
+def offsets_in(tables: Iterable[Table]) -> ConsumerOffsets:
     """The consumers' offsets in the objects of the OFFSETS files: the first object with any offsets counts."""
     offsets: ConsumerOffsets = {}
     for name, queues in next(filter(None, tables), {}).items():

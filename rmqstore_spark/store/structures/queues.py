@@ -1,7 +1,7 @@
 """All ConsumeQueues of a store, simple ones and those of BatchCQ topics: which exist, and what they know.
 
 A broker that writes its queues twice (rocksdbCQDoubleWriteEnable) has them in files and in RocksDB. Of each queue the
-one that goes further is taken; light queues are mostly in RocksDB only.
+one that knows more is taken; light queues are mostly in RocksDB only.
 """
 
 import os
@@ -18,6 +18,8 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 if TYPE_CHECKING:
     from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
+
+_PAGE = 4096  # bytes: the least that a disk has or lacks of a file
 
 
 class ConsumeQueues:
@@ -61,7 +63,7 @@ class ConsumeQueues:
             directory = None if above is None else os.path.join(above, os.path.dirname(path))
             found = [] if directory is None else list(_queues_of(directory, topic, self._files, is_batch))
             if self._in_rocksdb is not None and not is_batch:
-                found = _furthest(found, self._in_rocksdb.of_topic(topic))
+                found = _best(found, self._in_rocksdb.of_topic(topic))
             self._topics[topic, is_batch] = found
         return self._topics[topic, is_batch]
 
@@ -82,7 +84,7 @@ class ConsumeQueues:
             return None
         found = None if above is None else Queue(os.path.join(above, path), topic, queue_id, self._files, is_batch)
         other = None if self._in_rocksdb is None or is_batch else self._in_rocksdb.queue(topic, queue_id)
-        return found if other is None else other if found is None else _further(found, other)
+        return found if other is None else other if found is None else _better(found, other)
 
     @kept
     def topics(self) -> set[str]:
@@ -135,7 +137,7 @@ class ConsumeQueues:
     @kept
     def _simple(self) -> list[Queue]:
         found = list(_queues(self._directory, self._files, is_batch=False))
-        return found if self._in_rocksdb is None else _furthest(found, self._in_rocksdb)
+        return found if self._in_rocksdb is None else _best(found, self._in_rocksdb)
 
     @kept
     def batch(self) -> list[Queue]:
@@ -160,18 +162,34 @@ class ConsumeQueues:
         return found
 
 
-def _furthest(some: Iterable[Queue], others: Iterable[Queue]) -> list[Queue]:
-    """The queues of both, each once: the one that goes further."""
+def _best(some: Iterable[Queue], others: Iterable[Queue]) -> list[Queue]:
+    """The queues of both, each once: the better one."""
     found = {(queue.topic, queue.queue_id): queue for queue in some}
     for queue in others:
         name = queue.topic, queue.queue_id
-        found[name] = _further(found[name], queue) if name in found else queue
+        found[name] = _better(found[name], queue) if name in found else queue
     return list(found.values())
 
 
-def _further(one: Queue, other: Queue) -> Queue:
-    """The one of two that goes further; `one` if they are equal."""
-    return other if other.in_files and (not one.in_files or other.end > one.end) else one
+def _better(one: Queue, other: Queue) -> Queue:
+    """The one of two, the first in files, that knows more of a queue; `one` if they are equal. Units are counted only
+    where neither surely has all of the other's: one that goes further may have holes, as a broker of 5.3.3 leaves them
+    in RocksDB. Whichever is taken, it has to tile the log, or the log is read."""
+    if not one.in_files or not other.in_files:
+        return one if one.in_files else other
+    if one.first <= other.first and other.end <= one.end and not _may_lack_pages(one):
+        return one
+    return other if _units_in(other) > _units_in(one) else one
+
+
+def _may_lack_pages(queue: Queue) -> bool:
+    """Do a queue's files take less space on the disk than its units, as where a disk has lost pages?"""
+    space = sum(file.allocated for file in queue.in_files)
+    return space + _PAGE * len(queue.in_files) < (queue.end - queue.first) * queue.unit_size
+
+
+def _units_in(queue: Queue) -> int:
+    return sum(int(block.are_used.sum()) for block in queue.blocks(queue.first, queue.end, over_gaps=True))
 
 
 def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Queue]:

@@ -38,6 +38,8 @@ _NUMBER_SIZE = 8
 _LEAST_KEY = 4 + 1 + 1 + 1 + 4 + 1 + _NUMBER_SIZE
 _PAGE_RECORDS = 16 * 1024
 _PAGES = 16  # kept: walks along queues with names of different lengths go on in different places
+_NEWEST = 4  # of these, the pages that are compared with what is asked for next
+_NEAR_BLOCKS = 2  # blocks of tables from one key to another that follows closely
 _MOST_TRIES = 5  # to read a range of a database whose files come and go
 _LAST = 0xFF
 
@@ -131,6 +133,14 @@ class Page(NamedTuple):
         return self.has(prefix) and (self.stop is None or (end is not None and end <= self.stop))
 
 
+class _Walk(NamedTuple):
+    """A scan to the end of a database, of which the pages up to the key `at` were read."""
+
+    database: Database
+    at: bytes
+    rest: Iterator[Entries]
+
+
 class UnitPages:
     """The records of a database, a page at a time; the last pages are kept. Several threads may ask at once.
 
@@ -148,6 +158,7 @@ class UnitPages:
         self._database: Database | None = None
         self._lock = threading.RLock()
         self._pages: list[Page] = []
+        self._walk: _Walk | None = None
         self._why_not: str | None = None
 
     def page(self, key: bytes, limit: bytes | None, is_small: bool = False) -> Page:
@@ -161,9 +172,12 @@ class UnitPages:
             for page in reversed(self._pages):
                 if page.has(key):
                     return page
-            page = self._read(key, limit)
-            if not is_small:
-                self._pages = [*self._pages[1 - _PAGES :], page]
+            if is_small:
+                return self._read(key, limit)
+            page = self._next(key) if limit is None or self._goes_on(key) else self._read(key, limit)
+            while not page.has(key):  # hardly ever: the walk was a page behind
+                page = self._next(key)
+            self._pages = [*self._pages[1 - _PAGES :], page]
             return page
 
     def last(self, prefix: bytes) -> int | None:
@@ -192,9 +206,33 @@ class UnitPages:
 
     def _read(self, key: bytes, limit: bytes | None) -> Page:
         def read(database: Database) -> Page:
-            return _page(database, key, limit)
+            return _page(database.scan(_UNITS, key, limit), key, limit)
 
         return self._tried(read) or Page(key, limit, [], [], 0)
+
+    def _goes_on(self, key: bytes) -> bool:
+        """Does a key follow one of the last pages so closely that the keys are asked for in order? Then what comes
+        after the key is asked for soon, too."""
+        ends = {page.stop for page in self._pages[-_NEWEST:] if page.stop is not None}
+        return any(self._are_near(end, key) for end in ends)
+
+    def _are_near(self, start: bytes, stop: bytes) -> bool:
+        return start <= stop and self.blocks_in(start, stop) <= _NEAR_BLOCKS
+
+    def _next(self, key: bytes) -> Page:
+        """The next page of the walk through the database if that is near a key; else the first one of a walk that
+        begins with the key."""
+
+        def read(database: Database) -> Page:
+            walk = self._walk
+            self._walk = None  # an error ends a walk
+            if walk is None or walk.database is not database or not self._are_near(walk.at, key):
+                walk = _Walk(database, key, database.scan(_UNITS, key, None))
+            page = _page(walk.rest, walk.at, None)
+            self._walk = None if page.stop is None else walk._replace(at=page.stop)
+            return page
+
+        return self._tried(read) or Page(key, None, [], [], 0)
 
     def _tried(self, look: Callable[[Database], _Answer]) -> _Answer | None:
         """An answer of the database; None where it cannot be read."""
@@ -218,11 +256,11 @@ class UnitPages:
             return None
 
 
-def _page(database: Database, key: bytes, limit: bytes | None) -> Page:
+def _page(some: Iterator[Entries], key: bytes, limit: bytes | None) -> Page:
     found: dict[bytes, list[Records]] = {}
     count = 0
     stop = limit
-    for entries in database.scan(_UNITS, key, limit):
+    for entries in some:
         for prefix, records in _by_queue(entries):
             found.setdefault(prefix, []).append(records)
         count += len(entries)
