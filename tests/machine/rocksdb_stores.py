@@ -1,0 +1,129 @@
+"""Real stores with RocksDB in them, of which a file of a database is damaged: in every file, and all along it.
+
+    PYTHONPATH=.:tests python -m machine.rocksdb_stores 1 3000  # seed, mutations
+
+Queues, configuration and popped messages are in these databases. Whatever is done to them, rows of messages are those
+of the log, and tables answer; each call has 5 seconds of the processor. A failure prints what was done, and ends the
+run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from oracle import reference
+from support import flavours, reading
+
+from machine.rocksdb import lie
+from machine.rocksdb_queues import COLUMNS, timed
+from rmqstore_spark import OptionError, Store
+
+STORES = ("combined", "rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata", "rocksdb-trans")
+_TABLES = ("queues", "consumequeue", "offsets", "topics", "groups", "inflight", "transactions", "delayed", "check")
+
+
+class Place(NamedTuple):
+    """Bytes of a file, from `at` on, up to the next place."""
+
+    store: Path
+    file: Path
+    at: int
+    size: int
+
+
+def is_read(file: Path) -> bool:
+    """Is a file of a database one that is read?"""
+    return file.suffix in (".sst", ".log") or file.name == "CURRENT" or file.name.startswith("MANIFEST-")
+
+
+def places(stores: list[Path], count: int) -> list[Place]:
+    """About so many places in all files of databases: those that are read are divided evenly, others have one each."""
+    directories = [(root, sign.parent) for root in stores for sign in root.rglob("CURRENT")]
+    files = [(root, file) for root, directory in directories for file in directory.iterdir() if file.is_file()]
+    total = sum(file.stat().st_size for _, file in files if is_read(file))
+    step = max(1, total // count)
+    return [
+        Place(root, file, at, min(step, size - at) if is_read(file) else size)
+        for root, file in files
+        for size in [file.stat().st_size]
+        for at in (range(0, size, step) if is_read(file) else range(min(size, 1)))
+    ]
+
+
+def mutated(data: bytes, place: Place, rng: random.Random) -> bytes:
+    """The bytes of a file with a change at a place."""
+    at = place.at + rng.randrange(place.size)
+    deed = rng.choice(("bit", "byte", "ones", "zeros", "cut", "gone", "twice", "lie", "lie"))
+    if deed == "bit":
+        return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+    if deed == "byte":
+        return data[:at] + bytes([rng.choice((0, 1, 0x7F, 0x80, 0xFF))]) + data[at + 1 :]
+    if deed in ("ones", "zeros"):
+        size = min(rng.choice((2, 4, 8, 64)), len(data) - at)
+        return data[:at] + (b"\xff" if deed == "ones" else b"\0") * size + data[at + size :]
+    if deed == "cut":
+        return data[:at]
+    if deed == "gone":
+        return data[:at] + data[at + rng.choice((1, 5, 100)) :]
+    if deed == "twice":
+        return data[: at + rng.choice((1, 5, 100))] + data[at:]
+    return lie(data, place.file.name, rng)
+
+
+def judged(root: Path, rows: list[dict[str, Any]], rng: random.Random) -> None:
+    """Rows of all messages, of a topic and of a queue are those of the log; some tables answer."""
+    row = rng.choice(rows)
+    choices: list[dict[str, Any]] = [{}, {"subscribe": row["topic"]}, {"assign": f'{{"{row["topic"]}": [0]}}'}]
+    for options in choices:
+        wanted = [each for each in rows if not options or each["topic"] == row["topic"]]
+        if "assign" in options:
+            wanted = [each for each in wanted if each["queueId"] == 0]
+        try:
+            read = reading.options_of(root, **options)
+            plan = reading.forced_plan(read, reading.new_files(reading.FREE))
+            found = [each for task in plan.tasks for each in reading.read_one(task, read, COLUMNS)]
+        except OptionError:  # nothing knows the topic, or the queue
+            found = []
+            assert not wanted or "assign" in options
+        assert sorted(found, key=lambda each: each["commitLogOffset"]) == wanted, options
+    for table in rng.sample(_TABLES, 3):
+        Store(root).table(table)
+
+
+def try_places(stores: list[Path], rng: random.Random, count: int, most: int | None = None) -> Iterator[Place]:
+    """Change each place once, in any order, and judge the store; gives what was tried."""
+    rows = {root: [{name: row[name] for name in COLUMNS} for row in reference.read_store(root)] for root in stores}
+    every = places(stores, count)
+    rng.shuffle(every)
+    for place in itertools.islice(every, most):
+        kept, seed = place.file.read_bytes(), rng.randrange(1 << 32)
+        own = random.Random(seed)
+        place.file.write_bytes(mutated(kept, place, own))
+        try:
+            timed(lambda: judged(place.store, rows[place.store], own))  # noqa: B023
+        except BaseException:
+            print(f"{place}, seed {seed}", flush=True)
+            raise
+        place.file.write_bytes(kept)
+        yield place
+
+
+def main() -> int:
+    logging.disable(logging.WARNING)
+    seed, count = int(sys.argv[1]), int(sys.argv[2])
+    with tempfile.TemporaryDirectory() as directory:
+        stores = [flavours.unpack_store(name, Path(directory)) for name in STORES]
+        tried = [*try_places(stores, random.Random(seed), count)]
+    print(f"seed {seed}: {len(tried)} mutations in {len({place.file for place in tried})} files")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
