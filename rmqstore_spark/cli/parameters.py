@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import click
 
 from rmqstore_spark.cli import formats
+from rmqstore_spark.cli.completion import COMPLETED, words
 from rmqstore_spark.errors import nearest
 from rmqstore_spark.query.options import OPTIONS, Option, Use, going_with
 from rmqstore_spark.tables.table import Table
@@ -73,12 +74,11 @@ def _option(option: Option) -> click.Option:
     if option.type.metavar is None:
         both = [f"{spelling}/--no-{spelling[2:]}" for spelling in spellings]
         return SourceOption([*both, option.name], help=text + default, default=None)
-    known = option.type.words
     return SourceOption(
         [*spellings, option.name],
         help=text + default,
         metavar=option.type.metavar,
-        shell_complete=lambda ctx, parameter, begin: [word for word in known if word.startswith(begin)],
+        shell_complete=COMPLETED.get(option.name) or words(option.type.words),
     )
 
 
@@ -130,6 +130,7 @@ def output_options(
         click.Option(
             ["--sort"],
             metavar="COLUMNS",
+            shell_complete=COMPLETED["sort"],
             help="sort by these columns, comma-separated; a - before a name: the greatest value first",
         ),
         click.Option(["--wide"], is_flag=True, help="cut no text to the width of the terminal"),

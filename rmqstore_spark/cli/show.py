@@ -45,11 +45,12 @@ def as_json(summary: Summary) -> str:
     """A summary as a JSON object: sizes in bytes, times in ISO-8601, in UTC."""
     topics = [
         {
-            "topic": topic.topic, "kind": topic.kind, "queues": topic.queues, "messages": topic.messages,
-
-                "approximateBytes": None if topic.nbytes is None else round(topic.nbytes),
-                "last": _iso(topic.last_time)
-            ,
+            "topic": topic.topic,
+            "kind": topic.kind,
+            "queues": topic.queues,
+            "messages": topic.messages,
+            "approximateBytes": None if topic.nbytes is None else round(topic.nbytes),
+            "last": _iso(topic.last_time),
         }
         for topic in summary.topics
     ]
@@ -62,12 +63,20 @@ def as_json(summary: Summary) -> str:
         for finding in summary.notable
     ]
     whole = {
-        "store": summary.root, "bytes": summary.nbytes, "segments": summary.segments,
-        "firstStoreTimestamp": _iso(summary.first_time), "lastStoreTimestamp": _iso(summary.last_time),
-        "messages": summary.messages, "queues": summary.queues, "emptyTopics": summary.empty_topics,
-        "abort": summary.has_abort, "locked": summary.is_locked, "problems": problems,
+        "store": summary.root,
+        "bytes": summary.nbytes,
+        "segments": summary.segments,
+        "firstStoreTimestamp": _iso(summary.first_time),
+        "lastStoreTimestamp": _iso(summary.last_time),
+        "messages": summary.messages,
+        "queues": summary.queues,
+        "emptyTopics": summary.empty_topics,
+        "abort": summary.has_abort,
+        "locked": summary.is_locked,
+        "problems": problems,
         "notRead": [{"path": place.path, "what": place.what} for place in summary.unknown],
-        "topics": topics, "groups": groups,
+        "topics": topics,
+        "groups": groups,
     }
     return json.dumps(whole, ensure_ascii=sys.stdout.isatty())
 

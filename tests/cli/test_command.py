@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import stat
@@ -585,6 +586,45 @@ def test_a_shell_completes_commands_and_options() -> None:
     assert told(
         **words, COMP_WORDS="rmqstore messages --subscribe"
     ) == "plain,--subscribe\nplain,--subscribePattern\n" + ("plain,--subscribe-pattern\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (
+            ["messages", "{store}", "--subscribe", "Orders1,Or"],
+            ["Orders1,Orders0", "Orders1,Orders1", "Orders1,Orders2"],
+        ),
+        (["messages", "{store}", "--startingOffsets", "group:d"], ["group:done"]),
+        (["messages", "{store}", "--starting-offsets", "e"], ["earliest"]),
+        (["lag", "{store}", "--group", ""], ["done", "slow"]),
+        (["queues", "{store}", "--columns", "topic,min"], ["topic,minOffset"]),
+        (["queues", "{store}", "--sort", "lastC"], ["lastCommitLogOffset"]),
+        (["queues", "{store}", "--format", "f"], ["feather"]),
+        (["messages", "{store}/nowhere", "--subscribe", "O"], []),
+    ],
+)
+def test_a_shell_completes_names(words: list[str], completed: list[str], store: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "store"
+    shutil.copytree(store, copy)
+    (copy / "config").mkdir(exist_ok=True)
+    offsets = {"Orders0@done": {"0": 1}, "Orders0@slow": {"0": 1}}
+    (copy / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    line = ["rmqstore", *(word.format(store=copy) for word in words)]
+    ran = subprocess.run(
+        COMMAND,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={
+            **os.environ,
+            "_RMQSTORE_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(shlex.quote(word) for word in line),
+            "COMP_CWORD": str(len(words)),
+        },
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.split() == [f"plain,{word}" for word in completed]
 
 
 def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import click
 import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
+from rmqstore_spark.cli.completion import COMPLETED
 from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
@@ -18,7 +19,9 @@ _OF = table("offsets")
 @command(
     [
         some_paths(),
-        click.Option(["--group", "group"], metavar="NAME", help="only this consumer group"),
+        click.Option(
+            ["--group", "group"], metavar="NAME", shell_complete=COMPLETED["group"], help="only this consumer group"
+        ),
         click.Option(["--by"], type=click.Choice(list(BY)), default="group", help="what a row is [default: group]"),
         *(each for each in table_options(_OF) if each.name != "columns"),
         *output_options(),

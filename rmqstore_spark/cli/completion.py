@@ -1,0 +1,74 @@
+"""What a shell completes for options: columns, and the topics and groups of the store that stands on the line. What
+cannot be found out is not completed, without a word."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+import click
+
+from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.tables.registry import TABLES, table
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def words(known: Iterable[str]) -> Complete:
+    """One of some words."""
+    some = tuple(known)
+    return lambda ctx, parameter, begin: [word for word in some if word.startswith(begin)]
+
+
+def _columns(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """Comma-separated columns of the command's rows."""
+    name = ctx.command.name or ""
+    known = table(name).schema.names if name in TABLES else [*COLUMNS]
+    return _last_of_some(begin, known)
+
+
+def _last_of_some(begin: str, known: Iterable[str]) -> list[str]:
+    before, comma, last = begin.rpartition(",")
+    return [f"{before}{comma}{name}" for name in known if name.startswith(last)]
+
+
+def _topics(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    return _last_of_some(begin, sorted({topic for topics, _ in _names(ctx) for topic in topics}))
+
+
+def _groups(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    return words(sorted({group for _, groups in _names(ctx) for group in groups}))(ctx, parameter, begin)
+
+
+def _starts(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    groups = [f"group:{group}" for group in _groups(ctx, parameter, "")] if begin.startswith("g") else []
+    return words(["earliest", "latest", *(groups or ["group:"])])(ctx, parameter, begin)
+
+
+def _names(ctx: click.Context) -> list[tuple[set[str], set[str]]]:
+    """The topics and the groups of each store on the line."""
+    from rmqstore_spark.cli.reading import stores_of
+    from rmqstore_spark.store.structures.config import group_entries
+
+    # Where the option that is completed comes last, click has not given the other words to parameters.
+    given = [*(ctx.params.get("paths") or ()), *filter(None, [ctx.params.get("path")])] or ctx.args
+    logging.disable()
+    try:
+        return [
+            (
+                store.known_topics,
+                {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)},
+            )
+            for store in stores_of(given, {})
+        ]
+    except (RmqStoreError, OSError):
+        return []
+
+
+# By the option's name.
+COMPLETED: dict[str, Complete] = {
+    "columns": _columns,
+    "sort": _columns,
+    "subscribe": _topics,
+    "group": _groups,
+    "startingOffsets": _starts,
+}
