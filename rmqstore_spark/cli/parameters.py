@@ -98,6 +98,13 @@ def one_path() -> click.Argument:
     return click.Argument(["path"])
 
 
+def group_option() -> click.Option:
+    """The option that leaves one consumer group's rows."""
+    return click.Option(
+        ["--group"], metavar="NAME", shell_complete=COMPLETED["group"], help="only rows of this consumer group"
+    )
+
+
 def output_options(
     limit: str = f"{ROWS_SHOWN} in a table, else all", of: str = "the most rows"
 ) -> list[click.Parameter]:

@@ -842,6 +842,18 @@ def test_lag_is_offsets_in_sums(consumed: Path, by: str) -> None:
     assert lags[0] > 0
 
 
+@pytest.mark.parametrize("columns", [[], ["--columns", "topic,lag"]])
+def test_rows_of_one_group(consumed: Path, columns: list[str]) -> None:
+    rows = [json.loads(x) for x in run("offsets", consumed, "--format", "json").out.splitlines()]
+    names = columns[1].split(",") if columns else list(rows[0])
+    expected = [{name: row[name] for name in names} for row in rows if row["group"] == "slow"]
+    ran = run("offsets", consumed, "--group", "slow", "--format", "json", *columns)
+    assert [json.loads(line) for line in ran.out.splitlines()] == expected
+    assert expected
+    nobody = run("offsets", consumed, "--group", "nobody")
+    assert (nobody.code, nobody.out, nobody.err) == (0, "", "nothing found of group 'nobody'\n")
+
+
 def test_lag_of_one_group(consumed: Path) -> None:
     (row,) = [json.loads(line) for line in run("lag", consumed, "--group", "slow", "--format", "json").out.splitlines()]
     assert (row["queues"], row["behind"], row["lag"]) == (4, 3, 25)

@@ -6,10 +6,9 @@ import click
 import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
-from rmqstore_spark.cli.completion import COMPLETED
 from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.output import Output
-from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
+from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
 from rmqstore_spark.jobs.lag import BY, NEEDED
 from rmqstore_spark.tables.registry import table
 
@@ -19,9 +18,7 @@ _OF = table("offsets")
 @command(
     [
         some_paths(),
-        click.Option(
-            ["--group", "group"], metavar="NAME", shell_complete=COMPLETED["group"], help="only this consumer group"
-        ),
+        group_option(),
         click.Option(["--by"], type=click.Choice(list(BY)), default="group", help="what a row is [default: group]"),
         *(each for each in table_options(_OF) if each.name != "columns"),
         *output_options(),

@@ -3,27 +3,39 @@
 from collections.abc import Sequence
 
 import click
+import pyarrow.compute as pc
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.output import Output
-from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
+from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
+from rmqstore_spark.errors import one_line
 from rmqstore_spark.tables.registry import table
+
+_GROUP = "group"  # the column of consumer groups
 
 
 def table_command(name: str) -> click.Command:
     """The command that shows a table."""
     found = table(name)
 
-    def show(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
+    def show(paths: Sequence[str], output: Output, given: dict[str, str], group: str | None = None) -> int:
         from rmqstore_spark.cli.reading import batches_of
 
-        if not output.put(*batches_of(name, paths, given)):
-            click.echo("nothing found", err=True)
+        if group is None:
+            schema, batches = batches_of(name, paths, given)
+        else:
+            schema, _ = batches_of(name, paths, given)
+            needed = ",".join(dict.fromkeys([*schema.names, _GROUP]))
+            _, all_groups = batches_of(name, paths, {**given, "columns": needed})
+            batches = (batch.filter(pc.equal(batch[_GROUP], group)).select(schema.names) for batch in all_groups)
+        if not output.put(schema, batches):
+            click.echo("nothing found" if group is None else one_line(f"nothing found of group {group!r}"), err=True)
         return FINE
 
+    own = [group_option()] if _GROUP in found.schema.names else []
     return command(
-        [some_paths(), *table_options(found), *output_options()],
+        [some_paths(), *table_options(found), *own, *output_options()],
         f"One row is {found.row}. Its columns: {', '.join(found.schema.names)}.",
         "/data/store --format json",
         name,
