@@ -16,17 +16,18 @@ cdef extern from "scan.h" nogil:
 
 cdef extern from "conditions.h" nogil:
     enum:
-        RMQ_BY_OFFSET_MSG_ID, RMQ_BY_UNIQ_KEY
+        RMQ_BY_OFFSET_MSG_ID, RMQ_BY_UNIQ_KEY, RMQ_BY_LIGHT_QUEUE
     ctypedef struct rmq_values:
         pass
     rmq_values *rmq_add_values(rmq_list *conditions, int32_t condition, int32_t field)
-    int rmq_add_value(rmq_values *v, const uint8_t *p, int64_t n)
-    int rmq_compare_as_shown(rmq_values *v)
-
-cdef extern from "select.h" nogil:
     ctypedef struct rmq_bounds:
         int64_t least
         int64_t most
+    int rmq_add_value(rmq_values *v, const uint8_t *p, int64_t n)
+    int rmq_add_bounds(rmq_values *v, rmq_bounds bounds)
+    int rmq_compare_as_shown(rmq_values *v)
+
+cdef extern from "select.h" nogil:
     ctypedef struct rmq_filter:
         rmq_bounds store_timestamp
         rmq_bounds physical_offset

@@ -59,8 +59,9 @@ class Filter:
         conditions: all must hold. Each condition lists values by column, and holds where one of these columns has one
             of its values; a null is no value. The columns are queueOffset, commitLogOffset and storeTimestamp (ints,
             times in milliseconds), and tags, keys, msgId and offsetMsgId (texts); `word` stands for each of the
-            space-separated words of keys. Conditions are tested in the given order: those on tags, keys and msgId cost
-            most.
+            space-separated words of keys. `lightQueue` has a mapping: names of light queues (LMQ), each with the
+            (least, most) offset of messages in that queue. Conditions are tested in the given order: those on tags,
+            keys and msgId cost most.
         explodes: whether each message of a batch (sysFlag 0xC0) is looked at: a batch is selected if one of its
             messages is. Without, the unit counts as one message.
 

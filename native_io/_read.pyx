@@ -51,8 +51,9 @@ class UnitKind(enum.IntEnum):
 
 
 # In the order of conditions.h.
-_FIELDS = ("queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId", "tags", "keys", "word", "msgId")
-assert len(_FIELDS) == RMQ_BY_UNIQ_KEY + 1
+_FIELDS = ("queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId", "tags", "keys", "word", "msgId",
+           "lightQueue")
+assert len(_FIELDS) == RMQ_BY_LIGHT_QUEUE + 1
 _OFFSET_MSG_ID = re.compile("[0-9A-F]{32}(?:[0-9A-F]{24})?")  # with an IPv4 and an IPv6 host
 _SHOWN = "\N{REPLACEMENT CHARACTER}"  # for what is no UTF-8
 
@@ -123,6 +124,8 @@ cdef class Filter(OneAtATime):
             raise MemoryError()
         for value in _as_stored(field, values):
             if rmq_add_value(added, <const uint8_t *><const char *>value, len(value)) != 0:
+                raise MemoryError()
+            if field == RMQ_BY_LIGHT_QUEUE and rmq_add_bounds(added, _bounds(values[value.decode()])) != 0:
                 raise MemoryError()
         if field > RMQ_BY_OFFSET_MSG_ID and any(_SHOWN in value for value in values):
             if rmq_compare_as_shown(added) != 0:

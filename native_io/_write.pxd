@@ -68,6 +68,7 @@ cdef extern from "dispatch.h" nogil:
         int64_t count
     ctypedef struct rmq_dispatcher:
         int index_tags
+        int light_queues
         rmq_queues queues
         rmq_list units
         rmq_list entries

@@ -103,9 +103,10 @@ class Dispatcher:
 
     Args:
         index_tags: whether a message's tags are an index key too (`topic#T#tags`), as for brokers of 5.5.0.
+        light_queues: whether a message's light queues (LMQ) get units, too, at the offsets that its properties have.
     """
 
-    def __init__(self, *, index_tags: bool = False) -> None: ...
+    def __init__(self, *, index_tags: bool = False, light_queues: bool = False) -> None: ...
     @property
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queueId) of each queue by its number."""

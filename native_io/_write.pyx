@@ -157,11 +157,12 @@ class Dispatched(collections.namedtuple("Dispatched", (
 cdef class Dispatcher(OneAtATime):
     cdef rmq_dispatcher *dispatcher
 
-    def __cinit__(self, *, bint index_tags=False):
+    def __cinit__(self, *, bint index_tags=False, bint light_queues=False):
         self.dispatcher = <rmq_dispatcher *>calloc(1, sizeof(rmq_dispatcher))
         if self.dispatcher == NULL:
             raise MemoryError()
         self.dispatcher.index_tags = index_tags
+        self.dispatcher.light_queues = light_queues
         rmq_forget(self.dispatcher)
 
     def __dealloc__(self):

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "light_queues.h"
 #include "memory.h"
 #include "properties.h"
 #include "unit.h"
@@ -25,17 +26,25 @@ enum {
     RMQ_BY_KEYS,
     RMQ_BY_WORD, /* one of the words of KEYS, which spaces separate */
     RMQ_BY_UNIQ_KEY,
+    RMQ_BY_LIGHT_QUEUE, /* one of the message's light queues, with bounds of its offset there */
 };
 
 typedef struct {
     int64_t at, size; /* in rmq_values.bytes */
 } rmq_value;
 
+typedef struct {
+    int64_t least, most; /* both included; empty when least > most */
+} rmq_bounds;
+
+static inline int rmq_within(rmq_bounds b, int64_t v) { return b.least <= v && v <= b.most; }
+
 /* Values of a field: in order of their size, and of one size in order of their bytes. */
 typedef struct {
     int32_t condition; /* its number: those of one condition stand together */
     int32_t field;
     rmq_list spans, bytes; /* of rmq_value; of them all */
+    rmq_list bounds; /* of rmq_bounds: of each value, where the field is the light queue */
     int64_t longest;
     uint8_t *shown; /* space for a text as shown; NULL where no value has U+FFFD: texts then differ if bytes do */
 } rmq_values;
@@ -73,15 +82,17 @@ static void rmq_free_conditions(rmq_list *conditions) {
         rmq_values *v = (rmq_values *)conditions->data + i;
         free(v->spans.data);
         free(v->bytes.data);
+        free(v->bounds.data);
         free(v->shown);
     }
     free(conditions->data);
 }
 
-static inline int rmq_is_value(const rmq_values *v, const uint8_t *p, int64_t n) {
+/* The number of a value, or -1. */
+static inline int64_t rmq_find_value(const rmq_values *v, const uint8_t *p, int64_t n) {
     int64_t low = 0, high = v->spans.size;
     if (v->shown != NULL) {
-        if ((n = rmq_show(p, n, v->shown, v->longest)) < 0) return 0;
+        if ((n = rmq_show(p, n, v->shown, v->longest)) < 0) return -1;
         p = v->shown;
     }
     while (low < high) {
@@ -89,9 +100,28 @@ static inline int rmq_is_value(const rmq_values *v, const uint8_t *p, int64_t n)
         const rmq_value *value = (const rmq_value *)v->spans.data + middle;
         int64_t order = value->size - n;
         if (order == 0) order = memcmp((const uint8_t *)v->bytes.data + value->at, p, (size_t)n);
-        if (order == 0) return 1;
+        if (order == 0) return middle;
         if (order < 0) low = middle + 1;
         else high = middle;
+    }
+    return -1;
+}
+
+static inline int rmq_is_value(const rmq_values *v, const uint8_t *p, int64_t n) { return rmq_find_value(v, p, n) >= 0; }
+
+/* Bounds of the value that was added last. 0, or -1 when there is no memory. */
+static int rmq_add_bounds(rmq_values *v, rmq_bounds bounds) {
+    RMQ_TRY(rmq_list_reserve(&v->bounds, 1, sizeof(rmq_bounds)));
+    ((rmq_bounds *)v->bounds.data)[v->bounds.size++] = bounds;
+    return 0;
+}
+
+/* Is a message in one of the light queues, at an offset that is selected there? */
+__attribute__((noinline)) static int rmq_is_in_light_queue(const rmq_values *v, const rmq_unit *u) {
+    rmq_light light = rmq_find_lights(u);
+    while (rmq_next_light(&light)) {
+        const int64_t found = rmq_find_value(v, light.name, light.name_size);
+        if (found >= 0 && rmq_within(((const rmq_bounds *)v->bounds.data)[found], light.offset)) return 1;
     }
     return 0;
 }
@@ -115,6 +145,7 @@ static inline int rmq_is_property(const rmq_values *v, rmq_text text) {
 /* Has the unit's field one of the values? `labels` are the unit's properties, once found (*known). */
 static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labels *labels, int *known) {
     uint8_t id[20 + 8];
+    if (v->field == RMQ_BY_LIGHT_QUEUE) return rmq_is_in_light_queue(v, u);
     if (v->field >= RMQ_BY_TAGS && !*known) {
         rmq_find_labels(u->properties, u->properties_length, labels);
         *known = 1;

@@ -7,7 +7,7 @@
  *     PREPARED           0                       no             yes
  *     ROLLBACK           0                       no             no
  *
- * A ConsumeQueue unit is: i64 physicalOffset, i32 size, i64 tagsCode. */
+ * A ConsumeQueue unit is: i64 physicalOffset, i32 size, i64 tagsCode. Each light queue of a message gets the same unit. */
 #ifndef RMQ_DISPATCH_H
 #define RMQ_DISPATCH_H
 
@@ -17,6 +17,7 @@
 
 #include "crc32.h"
 #include "java_hash.h"
+#include "light_queues.h"
 #include "memory.h"
 #include "properties.h"
 #include "queues.h"
@@ -51,6 +52,7 @@ typedef struct {
 
 typedef struct {
     int index_tags;   /* whether tags are index keys too, as for brokers of 5.5.0 */
+    int light_queues; /* whether light queues get their units */
     rmq_queues queues;
     rmq_list states;  /* of rmq_queue, by the queue's number */
     rmq_list units;   /* of rmq_queue_unit, in log order */
@@ -134,6 +136,34 @@ static inline int rmq_put_keys(rmq_dispatcher *d, uint32_t prefix, const uint8_t
     return 0;
 }
 
+/* Collect a unit of a queue; 0, or -1 when there is no memory. */
+static inline int rmq_put_unit(rmq_dispatcher *d, rmq_queue_unit unit) {
+    RMQ_TRY(rmq_list_reserve(&d->units, 1, sizeof(rmq_queue_unit)));
+    if (rmq_queue_at(d, unit.queue)->pending++ == 0) {
+        RMQ_TRY(rmq_list_reserve(&d->touched, 1, sizeof(int32_t)));
+        ((int32_t *)d->touched.data)[d->touched.size++] = unit.queue;
+    }
+    ((rmq_queue_unit *)d->units.data)[d->units.size++] = unit;
+    return 0;
+}
+
+/* Collect the units of a message's light queues, given that of its own queue; 0, or -1 when there is no memory. */
+__attribute__((noinline)) static int rmq_put_lights(rmq_dispatcher *d, rmq_light light, rmq_queue_unit unit) {
+    while (rmq_next_light(&light)) {
+        if (light.name_size > INT16_MAX) continue;
+        unit.queue = rmq_know_queue(d, light.name, (int32_t)light.name_size, 0);
+        unit.queue_offset = light.offset;
+        if (unit.queue < 0) return -1;
+        RMQ_TRY(rmq_put_unit(d, unit));
+    }
+    return 0;
+}
+
+static inline rmq_text rmq_value_of(const rmq_splitter *s, const uint8_t *p, int32_t which) {
+    const rmq_property *const found = &s->found[which];
+    return (rmq_text){p + found->separator + 1, found->end - found->separator - 1};
+}
+
 /* Collect the data derived from a unit; 0, or -1 when there is no memory. */
 static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t number, int64_t queue_offset,
                               int64_t position, const uint8_t *readable_end, rmq_machine machine) {
@@ -151,20 +181,20 @@ static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t numb
     d->inner_batches += (u->sys_flag & RMQ_SYSFLAG_INNER_BATCH) != 0;
     if ((u->sys_flag & RMQ_SYSFLAG_TRANSACTION_TYPE) == RMQ_SYSFLAG_TRANSACTION_ROLLBACK) return 0;
     const int32_t n = rmq_split(s, p, u->properties_length, readable_end, &names, &known, machine);
-    rmq_queue *const q = rmq_queue_at(d, number);
+    rmq_queue *q = rmq_queue_at(d, number);
     if (rmq_is_queued(u)) {
-        RMQ_TRY(rmq_list_reserve(&d->units, 1, sizeof(rmq_queue_unit)));
         int64_t tags_code = q->is_schedule ? rmq_due(s, p, n, timestamp) : 0;
         if (tags_code == 0 && names->tags >= 0) {
             const rmq_property *tags = &s->found[names->tags];
             tags_code = (int32_t)rmq_java_hash(0, p + tags->separator + 1, tags->end - tags->separator - 1);
         }
-        if (q->pending++ == 0) {
-            RMQ_TRY(rmq_list_reserve(&d->touched, 1, sizeof(int32_t)));
-            ((int32_t *)d->touched.data)[d->touched.size++] = number;
+        const rmq_queue_unit unit = {queue_offset, position, tags_code, number, u->total};
+        RMQ_TRY(rmq_put_unit(d, unit));
+        if (__builtin_expect(names->light_queues >= 0 && names->light_offsets >= 0, 0) && d->light_queues) {
+            const rmq_text light = rmq_value_of(s, p, names->light_queues), offsets = rmq_value_of(s, p, names->light_offsets);
+            RMQ_TRY(rmq_put_lights(d, rmq_lights_of(u, light, offsets), unit));
+            q = rmq_queue_at(d, number); /* the list may have moved */
         }
-        ((rmq_queue_unit *)d->units.data)[d->units.size++] =
-            (rmq_queue_unit){queue_offset, position, tags_code, number, u->total};
     }
     if (names->uniq_key >= 0) {
         const rmq_property *key = &s->found[names->uniq_key];

@@ -218,6 +218,7 @@ typedef struct {
 
 typedef struct {
     int32_t tags, keys, uniq_key; /* which property has this name, or -1: also where nothing else is known */
+    int32_t light_queues, light_offsets; /* the same for those of light_queues.h */
     int32_t count;                /* 0: the names were not simple enough to be known */
     int high;                     /* a name is not ASCII */
     rmq_known_name names[RMQ_KNOWN_NAMES];
@@ -228,7 +229,7 @@ typedef struct {
 /* Learn from what rmq_split_properties found in `n` bytes at `p`. */
 static inline void rmq_know_names(rmq_known_names *known, const uint8_t *p, int32_t n, const rmq_property *found,
                                   int32_t count, int high) {
-    known->tags = known->keys = known->uniq_key = -1;
+    known->tags = known->keys = known->uniq_key = known->light_queues = known->light_offsets = -1;
     known->count = 0;
     known->high = high;
     int simple = count > 0 && count <= RMQ_KNOWN_NAMES && found[count - 1].end >= n - 1;
@@ -240,6 +241,10 @@ static inline void rmq_know_names(rmq_known_names *known, const uint8_t *p, int3
             else if (rmq_is(name, "KEYS", 4)) known->keys = i;
         } else if (length == 8 && rmq_is(name, "UNIQ_KEY", 8)) {
             known->uniq_key = i;
+        } else if (length == 20 && rmq_is(name, "INNER_MULTI_DISPATCH", 20)) {
+            known->light_queues = i;
+        } else if (length == 24 && rmq_is(name, "INNER_MULTI_QUEUE_OFFSET", 24)) {
+            known->light_offsets = i;
         }
         simple = simple && found[i].name == begin && length < 31;
         if (!simple) continue;

@@ -11,12 +11,6 @@
 #include "unit.h"
 #include "walk.h"
 
-typedef struct {
-    int64_t least, most; /* both included; empty when least > most */
-} rmq_bounds;
-
-static inline int rmq_within(rmq_bounds b, int64_t v) { return b.least <= v && v <= b.most; }
-
 /* How many queues are remembered at once; a broker has fewer. A hostile log can name any number of queues: the filter
  * then forgets them all, and asks again. */
 enum { RMQ_MOST_JUDGED = 1 << 16 };

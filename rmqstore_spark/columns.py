@@ -12,6 +12,7 @@ INT, LONG, BOOL = pa.int32(), pa.int64(), pa.bool_()
 TIME = pa.timestamp("us", "UTC")
 MAP = pa.map_(TEXT, TEXT)
 TEXTS = pa.list_(TEXT)
+OFFSETS = pa.map_(TEXT, LONG)
 _SPARK = {
     TEXT: "string",
     BYTES: "binary",
@@ -21,6 +22,7 @@ _SPARK = {
     TIME: "timestamp",
     MAP: "map<string,string>",
     TEXTS: "array<string>",
+    OFFSETS: "map<string,bigint>",
 }
 
 
@@ -106,6 +108,14 @@ _TABLE = (
         "batchIndex",
         INT,
         "number of a message in its batch (BatchCQ topics), from 0 on; null for any other message",
+        default=False,
+        derived=True,
+    ),
+    Column(
+        "multiDispatch",
+        OFFSETS,
+        "the light queues (LMQ, lite topics) that the message is in as well, each with its offset there; null if there "
+        "are none",
         default=False,
         derived=True,
     ),

@@ -16,6 +16,7 @@ from rmqstore_spark.query.instants import Instant
 from rmqstore_spark.query.option_texts import refuse_no_text
 from rmqstore_spark.query.pattern import Pattern, compiled
 from rmqstore_spark.query.selection import ALL, ANY, Numbers, OneOf, Selection, Texts
+from rmqstore_spark.store.format.light_queues import is_light
 
 EARLIEST, LATEST = -2, -1  # as in the JSON of Spark's Kafka source
 _MOST = (1 << 63) - 1
@@ -235,6 +236,37 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
     return replace(selection, offsets=_ranges(starts, ends))
 
 
+def of_messages(selection: Selection) -> Selection:
+    """A selection of queues, as one of their messages: those of light queues (LMQ) have the topic and the queue that
+    they were sent to.
+
+    Raises:
+        OptionError: light queues and topics are named together, or a queueId that no light queue has.
+    """
+    named = selection.topic.among if selection.assigned is None else frozenset(selection.assigned)
+    light = {name for name in named or () if is_light(name)}
+    if not light:
+        return selection
+    option = "subscribe" if selection.assigned is None else "assign"
+    if others := (named or frozenset()) - light:
+        raise OptionError(
+            f"option {option!r} names light queues such as {quoted(min(light))}, whose messages have other topics, and "
+            f"topics such as {quoted(min(others))}; read them one after the other"
+        )
+    assigned = {(name, queue_id) for name, ids in (selection.assigned or {}).items() for queue_id in ids}
+    for name, queue_id in sorted(assigned | selection.offsets.keys()):
+        if queue_id != 0:
+            raise OptionError(f"light queue {quoted(name)} has no queue {queue_id}; it has 0")
+    asked = selection.assigned or dict.fromkeys(light, frozenset([0]))
+    return replace(
+        selection,
+        topic=ANY,
+        assigned=None,
+        offsets={},
+        light={name: selection.offsets.get((name, 0), ALL) for name in light if asked[name]},
+    )
+
+
 def _times(start: Instant | None, end: Instant | None) -> Numbers:
     """The store times in whole milliseconds: from the first that is not before the start to the last before the end."""
     if start and end and start.milliseconds > end.milliseconds:
@@ -252,8 +284,9 @@ def check_offsets(option: str, topic: str, queues: dict[int, int], selection: Se
     Raises:
         OptionError: naming the topic or queue.
     """
-    if not selection.wants_topic(topic):
-        topics = selection.assigned or selection.topic.among or ()
+    is_selected = selection.wants_topic(topic) if selection.light is None else topic in selection.light
+    if not is_selected:
+        topics = selection.assigned or selection.topic.among or selection.light or ()
         raise OptionError(
             f"option {option!r} names topic {quoted(topic)}, which option {given[0]!r} leaves out."
             f"{nearest(topic, [*topics])}"

@@ -14,7 +14,7 @@ from rmqstore_spark.errors import OptionError, nearest, quoted
 from rmqstore_spark.query import option_types as types
 from rmqstore_spark.query.option_texts import StoreOptions, refuse_no_text, storage_kind, text_of
 from rmqstore_spark.query.option_types import Mode, Pushdown, Trust, Type
-from rmqstore_spark.query.option_values import GroupOffsets, Transaction, selection_of
+from rmqstore_spark.query.option_values import GroupOffsets, Transaction, of_messages, selection_of
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.format.sizes import DEFAULT_SIZES, MOST_BYTES, Sizes, most_items, most_slots
@@ -613,11 +613,11 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         raise OptionError("option 'storePathCommitLog' belongs to one store, but several paths are given")
     if values["columns"] and values["table"] == MESSAGES:
         check_columns(values["columns"])
-    start = values["startingOffsets"]
+    start, selection = values["startingOffsets"], selection_of(values)
     together = {
         "paths": paths,
         "manners": Manners(values["dropCache"], values["maxTaskBytesPerSecond"]),
-        "selection": selection_of(values),
+        "selection": of_messages(selection) if values["table"] == MESSAGES else selection,
         "subscribe": values["subscribe"] or frozenset(),
         "starting_group": start.group if isinstance(start, GroupOffsets) else None,
         "given": frozenset(named),

@@ -97,6 +97,8 @@ class Selection:
         store_timestamp: the values that storeTimestamp may have, in milliseconds.
         assigned: the queues selected of each topic; other topics are not selected.
         offsets: the values that queueOffset may have in some queues, by (topic, queueId); other queues are not limited.
+        light: the light queues (LMQ) selected, each with the values that a message's offset there may have: a message
+            must be in one of them. None: any message.
         words: each must be a word of KEYS, or the UNIQ_KEY.
         ids: each must be the UNIQ_KEY or the offsetMsgId.
         explodes: whether each message of a batch counts as one; else the whole batch does, with what its unit says.
@@ -107,6 +109,7 @@ class Selection:
     queue_id: Numbers = ALL
     queue_offset: Numbers = ALL
     offsets: Mapping[tuple[str, int], Numbers] = field(default_factory=dict)
+    light: Mapping[str, Numbers] | None = None
     tags: OneOf = None
     keys: OneOf = None
     words: frozenset[str] = frozenset()
@@ -118,7 +121,8 @@ class Selection:
     explodes: bool = True
 
     def narrowed(self, other: "Selection") -> "Selection":
-        """The messages that both select; `other` has no `assigned` and no `offsets`, which only options give."""
+        """The messages that both select; `other` has no `assigned`, `offsets` and `light`, which only options
+        give."""
         return replace(
             self,
             topic=self.topic & other.topic,
@@ -153,6 +157,8 @@ class Selection:
         """True when no message can be selected, whatever the store has."""
         numbers = (self.queue_id, self.queue_offset, self.commit_log_offset, self.store_timestamp)
         sets = (self.topic.among, self.assigned, self.tags, self.keys, self.msg_id, self.offset_msg_id)
+        if self.light is not None and all(offsets.is_empty for offsets in self.light.values()):
+            return True
         return any(n.is_empty for n in numbers) or any(s is not None and not s for s in sets)
 
     def wants_topic(self, topic: str) -> bool:
@@ -169,6 +175,18 @@ class Selection:
         if (topic, queue_id) in self.offsets:
             offsets &= self.offsets[topic, queue_id]
         return None if offsets.is_empty else offsets
+
+    def in_queues(self, offsets: Mapping[tuple[str, int], Numbers]) -> "Selection":
+        """The same selection with other values that the offset in some queues may have; light queues have queueId 0."""
+        if self.light is None:
+            return replace(self, offsets=offsets)
+        return replace(self, light={name: offsets.get((name, 0), ALL) for name in self.light})
+
+    def in_topics(self, topics: frozenset[str]) -> "Selection":
+        """The same selection in some topics, or light queues, alone."""
+        if self.light is None:
+            return replace(self, topic=self.topic & Texts(among=topics))
+        return replace(self, light={name: offsets for name, offsets in self.light.items() if name in topics})
 
     @property
     def wants_all_queues(self) -> bool:

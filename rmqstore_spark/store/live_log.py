@@ -30,7 +30,7 @@ from native_io import FORMAT, Status
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
-from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.commitlog import SegmentReader, is_in_own
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.queues import ConsumeQueues
@@ -175,6 +175,16 @@ class LiveLog:
             return False
         with self._reader(extent.segment) as reader:
             return reader.has_message(queue, queue_offset, unit)
+
+    def is_in(self, header: Header, queue: Queue, queue_offset: int) -> bool:
+        """Is a message of the log, live or not, in a queue at an offset?"""
+        if not queue.is_lmq:
+            return is_in_own(header, queue, queue_offset)
+        extent = self.extent_at(header.position)
+        if extent is None:
+            return False
+        with self._reader(extent.segment) as reader:
+            return reader.is_in(header, queue, queue_offset)
 
     def evidence(self, queue: Queue, queue_offset: int, unit: QueueUnit, may_walk_far: bool = False) -> Evidence:
         """How sure it is that the message a ConsumeQueue unit stands for exists and is live.

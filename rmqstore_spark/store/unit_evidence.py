@@ -13,14 +13,11 @@ from native_io import Filter, UnitKind
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
-from rmqstore_spark.store.format.units import BatchBuilder
 from rmqstore_spark.store.message_headers import headers_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.many_headers import Place
 from rmqstore_spark.store.structures.segments import Damage, Extent
-
-_DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
 
 
 class UnitEvidence:
@@ -82,10 +79,7 @@ class UnitEvidence:
     def _is_of(self, header: Header, queue: Queue, unit: QueueUnit) -> bool:
         if header.size != unit.size:
             return False
-        if queue.is_lmq:
-            return self._is_dispatched(header, queue.topic)
-        found = header.topic, header.queue_id, header.queue_offset
-        return header.is_queued and found == (queue.topic, queue.queue_id, unit.queue_offset)
+        return header.is_queued and self._store.log.is_in(header, queue, unit.queue_offset)
 
     def _is_live(self, header: Header) -> bool:
         log, end = self._store.log, header.position + header.size
@@ -110,20 +104,6 @@ class UnitEvidence:
             start = known if is_near and known is not None else extent.start
             survey = self._surveys[extent.start] = _Survey(self._store, extent, start)
         return survey
-
-    def _is_dispatched(self, header: Header, topic: str) -> bool:
-        """Is a message in a light queue, by its own properties?"""
-        extent = self._store.log.extent_at(header.position)
-        if extent is None:
-            return False
-        builder = BatchBuilder(["properties"])
-        with self._store.reader(extent.segment) as reader:
-            run = reader.run_at(header.position, extent.stop)
-            if run is None:
-                return False
-            run.only(slice(1)).add_to(builder)
-        (properties,) = builder.finish().column("properties").to_pylist()
-        return topic in dict(properties).get(_DISPATCH, "").split(",")
 
 
 class _Survey:

@@ -16,6 +16,7 @@ from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.format.clock import milliseconds_now
+from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, lost_unit
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.geometry import indexes_tags
@@ -58,7 +59,8 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
     """Make ConsumeQueue and index files anew from the commitlog, and put them in place of the existing ones.
 
     The store need not have been stopped cleanly: afterwards there is no `abort`, and a `checkpoint` that covers
-    everything. Queues of which the commitlog has no message (expired ones, or those of LMQ) stay as they are.
+    everything. Queues of which the commitlog has no message (expired ones) stay as they are. Light queues (LMQ)
+    are made anew from the offsets that messages have in them.
 
     Args:
         root: the store directory, absolute.
@@ -160,11 +162,12 @@ class _Queues:
             if queue_path(*queue) is None or not 0 <= queue_offset < MOST_OFFSETS - len(units):
                 self._without.setdefault(queue, _position(units))
                 continue
-            if topic not in self.needed:
+            if topic not in self.needed and not is_light(topic):
                 topics.refuse_batches(self._tree, self._known, topic, WITH_A_BROKER)
-            self.needed[topic] = max(self.needed.get(topic, 0), queue_id + 1)
+            if not is_light(topic):  # which have no place in topics.json
+                self.needed[topic] = max(self.needed.get(topic, 0), queue_id + 1)
             taken = self._queues.put(queue, queue_offset, units, self._lost_before(queue, queue_offset, units))
-            self.count += taken
+            self.count += 0 if is_light(topic) else taken
             if taken < len(units) // UNIT_SIZE:
                 self._again.setdefault(queue, _position(units))
 
@@ -277,7 +280,7 @@ def _dispatch_all(store: Snapshot, slots: int) -> Iterator[_Part]:
 
 
 def _dispatch(store: Snapshot, extent: Extent, tags: bool) -> Iterator[_Part]:
-    dispatcher = Dispatcher(index_tags=tags)
+    dispatcher = Dispatcher(index_tags=tags, light_queues=True)
     with store.reader(extent.segment, verify_crc=True) as reader:
         steps = store.past_damage(reader).feed(extent.start, extent.stop, dispatcher)
         for step, damage in enumerate(steps, 1):

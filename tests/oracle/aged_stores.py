@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from oracle import reference, stores
+from oracle import light, reference, stores
 
 PLAIN, OTHER, RETRY, BATCHES, LMQ = "TopicA", "TopicB", "%RETRY%g", "Batches", "%LMQ%light"
 # A half message has queueOffset 0 whatever its queue has, so that no queue offset tells where it is: it stays in a
@@ -55,7 +55,7 @@ def aged_store(root: Path, rng: random.Random, batches: bool = False) -> tuple[s
         store.start_queue(PLAIN, 0, rng.randrange(40))
     newest = store.now
     for number in range(rng.choice((0, 1, 20, 150, 300))):
-        newest = max(newest, append(store, rng, number, newest))
+        newest = max(newest, append(store, rng, number, newest, has_light=not is_cut))
     if is_cut and len(store.messages) > 30:
         store.forget_last(rng.randrange(1, 25))
         store.append(HALF, body=b"x" * rng.randrange(700, 900), store_timestamp=newest)
@@ -68,13 +68,14 @@ def aged_store(root: Path, rng: random.Random, batches: bool = False) -> tuple[s
     store.close(clean=rng.random() < 0.8)
     _make_batches(store)
     if rng.random() < 0.5:
-        _make_light_queue(store, rng)
+        _make_light_queue(store, rng, is_cut)
     if rng.random() < 0.3:
         _use_extension(store, rng)
     return store, is_cut
 
 
-def _append(store: stores.StoreBuilder, rng: random.Random, number: int, newest: int) -> int:
+def _append(store: stores.StoreBuilder, rng: random.Random, number: int, newest: int, has_light: bool = False) -> int:
+    """With `has_light` the message may be in light queue LMQ, too, as its properties then say."""
     time = newest + rng.choice((0, 0, 0, 1, 1, 7, 1000, 20_000))
     if rng.random() < 0.1:
         time = newest - rng.choice((1, 1000, rng.randrange(CLOCK_STEP), CLOCK_STEP))
@@ -92,6 +93,9 @@ def _append(store: stores.StoreBuilder, rng: random.Random, number: int, newest:
         pairs.append((b"TAGS", _text(rng, TAGS)))
     if topic == reference.SCHEDULE_TOPIC and rng.random() < 0.8:
         pairs.append((b"DELAY", b"3"))
+    is_light = has_light and rng.random() < 0.15
+    if is_light:
+        pairs += [(light.DISPATCH.encode(), LMQ.encode()), (light.OFFSETS.encode(), b"%d" % len(store.light))]
     hosts: dict[str, Any] = rng.choice(({}, {}, {"store_host": "[fe80::1]:10911"}, {"born_host": "[::1]:1"}))
     store.append(
         topic,
@@ -102,13 +106,17 @@ def _append(store: stores.StoreBuilder, rng: random.Random, number: int, newest:
         sys_flag=sys_flag,
         **hosts,
     )
+    if is_light and light.is_dispatched(topic, sys_flag):
+        store.light.append(store.messages[-1]._replace(topic=LMQ, queue_id=0, queue_offset=len(store.light)))
     return time
 
 
-def _append_batch(store: stores.StoreBuilder, rng: random.Random, number: int, newest: int) -> int:
+def _append_batch(
+    store: stores.StoreBuilder, rng: random.Random, number: int, newest: int, has_light: bool = False
+) -> int:
     """Often a batch: ids and keys that no index has, and tags that no queue has."""
     if rng.random() < 0.75:
-        return _append(store, rng, number, newest)
+        return _append(store, rng, number, newest, has_light)
     time = newest + rng.choice((0, 1, 1000))
     if rng.random() < 0.1:
         time = newest - rng.randrange(CLOCK_STEP)
@@ -187,8 +195,12 @@ def _batches_of(
     return found
 
 
-def _make_light_queue(store: stores.StoreBuilder, rng: random.Random) -> None:
-    """Some messages of other queues also in a light message queue."""
+def _make_light_queue(store: stores.StoreBuilder, rng: random.Random, is_cut: bool) -> None:
+    """Some messages of other queues also in a light message queue. In a log that was cut no message says so."""
+    if not is_cut:
+        if store.light:
+            light.put_queues(store, reference.read_store(store.root))
+        return
     chosen = [m for m in store.messages if m.queued and rng.random() < 0.2]
     path = store.queue_directory(LMQ, 0) / f"{0:020d}"
     path.parent.mkdir(parents=True)

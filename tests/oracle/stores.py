@@ -75,6 +75,7 @@ class StoreBuilder:
         self.consume_queue = consume_queue
         self._index = reference.Index(index_slots, index_items) if index else None
         self.messages: list[Stored] = []
+        self.light: list[Stored] = []  # the messages of light queues once more, as messages of these queues
         self.end = start  # where the next unit goes
         self.now = FIRST_TIMESTAMP
         self._last_keys: list[str] = []
@@ -304,6 +305,7 @@ class StoreBuilder:
             path.unlink()
         self.start = int(first[-1].name) + self.segment_size
         self.messages = [message for message in self.messages if message.position >= self.start]
+        self.light = [message for message in self.light if message.position >= self.start]
         for number in self._index.expire(self.start) if self._index else ():
             self.index_file(number).unlink()
 

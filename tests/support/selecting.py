@@ -33,7 +33,7 @@ def by_options(rng: random.Random, rows: list[Row], store: stores.StoreBuilder, 
     wanted = []
     queues = {(m.topic, m.queue_id) for m in store.messages if m.topic != HALF}
     if "topic" in names:
-        part, queues = _topic_option(rng, queues)
+        part, queues = _topic_option(rng, queues, store)
         wanted.append(part)
     if "offsets" in names and queues:
         wanted.append(_offsets_option(rng, rows, queues))
@@ -51,7 +51,7 @@ OPTION_KINDS = ("topic", "offsets", "tags", "key", "msgId", "offsetMsgId", "time
 Queues = set[tuple[str, int]]
 
 
-def _topic_option(rng: random.Random, queues: Queues) -> tuple[Wanted, Queues]:
+def _topic_option(rng: random.Random, queues: Queues, store: stores.StoreBuilder) -> tuple[Wanted, Queues]:
     kind = rng.choice(("subscribe", "subscribePattern", "assign"))
     if kind == "assign" and queues:
         chosen = set(rng.sample(sorted(queues), min(len(queues), rng.choice((1, 2, 5)))))
@@ -64,7 +64,10 @@ def _topic_option(rng: random.Random, queues: Queues) -> tuple[Wanted, Queues]:
         pattern = re.compile(text)
         left = {(t, q) for t, q in queues if pattern.fullmatch(t)}
         return Wanted({kind: text}, None, lambda row: pattern.fullmatch(row["topic"]) is not None), left
-    topics = rng.sample((*TOPICS, HALF, LMQ, "Nowhere"), rng.choice((1, 1, 2, 4)))
+    if rng.random() < 0.1:  # a light queue, whose messages have other topics
+        light = {message.position for message in store.light}
+        return Wanted({"subscribe": LMQ}, None, lambda row: row["commitLogOffset"] in light), set()
+    topics = rng.sample((*TOPICS, HALF, "Nowhere"), rng.choice((1, 1, 2, 4)))
     return (
         Wanted({"subscribe": ",".join(topics)}, None, lambda row: row["topic"] in topics),
         {(t, q) for t, q in queues if t in topics},

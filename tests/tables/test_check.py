@@ -967,14 +967,18 @@ def test_random_stores(number: int, tmp_path: Path, rng: random.Random, monkeypa
         rows = check(damaged)
         size = str(rng.choice((1, 400, 1500, 8192, 50_000)))
         assert brief(rows) == brief(check(damaged, maxPartitionBytes=size)), (names, size)
-        if not is_cut and not any(path.is_file() for path in damaged.glob("*consumequeue/*/*/*")):
+        files = [path for path in damaged.glob("*consumequeue/*/*/*") if path.is_file()]
+        if not is_cut and not any(path.parents[1].name != aged_stores.LMQ for path in files):
             is_needed = any(message.queued for message in builder.messages)
             # With `abort`, a broker that starts puts the messages into queues, from one of the last segments on.
             told = {row["problem"] for row in rows} & {"noQueues", "notDispatched" if is_left(damaged) else ""}
             assert bool(told) == is_needed, names
         elif not is_cut and (damaged / "consumequeue").exists():
-            lost = lost_units(damaged, builder.messages)
-            late = late_units(damaged, lost, builder.messages) if lost else set()
+            # Brokers delete light queues that are not used: that one is missing is no problem.
+            light = builder.light if any((damaged / "consumequeue" / aged_stores.LMQ).glob("0/*")) else []
+            messages = sorted([*builder.messages, *light], key=lambda message: message.position)
+            lost = lost_units(damaged, messages)
+            late = late_units(damaged, lost, messages) if lost else set()
             told = told_units([row for row in rows if row["problem"] == "missingQueueUnit"])
             assert lost - late <= told_units(rows) <= lost | other_tags(damaged, builder.root), names
             assert told <= lost - late, names

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, NotAStoreError
 from rmqstore_spark.query.option_values import GroupOffsets
-from rmqstore_spark.query.selection import Numbers, Selection, Texts
+from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.query.stream_options import StreamOptions
 from rmqstore_spark.read.follow.admission import cut_bytes, cut_messages
 from rmqstore_spark.read.follow.edge import Edge, Reached, after_loss, before_loss, check
@@ -435,11 +435,10 @@ class Follower:
     def _selection(self, since: StoreOffset, least: int | None) -> Selection:
         """The selection in a store after an offset."""
         selection = self._options.read.selection
-        topics = selection.topic if since.topics is None else selection.topic & Texts(among=since.topics)
+        if since.topics is not None:
+            selection = selection.in_topics(since.topics)
         return replace(
-            selection,
-            topic=topics,
-            offsets={name: Numbers(least=first) for name, first in since.starts.items()},
+            selection.in_queues({name: Numbers(least=first) for name, first in since.starts.items()}),
             store_timestamp=Numbers() if least is None else Numbers(least=least),
         )
 
@@ -448,7 +447,7 @@ class Follower:
         start = self._options.start
         named = start if isinstance(start, dict) else {}
         offsets = {(topic, queue_id): Numbers() for topic, queues in named.items() for queue_id in queues}
-        return replace(self._options.read.selection, offsets=offsets)
+        return self._options.read.selection.in_queues(offsets)
 
 
 def _clipped(store: Snapshot, begin: int) -> list[Range]:

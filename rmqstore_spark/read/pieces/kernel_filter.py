@@ -40,6 +40,8 @@ def _conditions(selection: Selection, times: Numbers) -> Iterator[Mapping[str, C
         "msgId": selection.msg_id,
     }
     yield from ({name: values} for name, values in whole.items() if values is not None)
+    if selection.light is not None:
+        yield {"lightQueue": {name: (offsets.least, offsets.most) for name, offsets in selection.light.items()}}
     for message_id in selection.ids:
         # A broker's id is hex, in upper or lower case; a client's may be any text.
         yield {"offsetMsgId": [message_id.upper()], "msgId": [message_id]}

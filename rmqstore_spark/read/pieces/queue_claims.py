@@ -33,6 +33,8 @@ def no_message(reader: SegmentReader, position: int) -> ContradictedError:
 
 def asked_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     """The queues that can have selected messages. Where topics are named, no other directory is listed."""
+    if selection.light is not None:
+        return [queue for name in sorted(selection.light) for queue in store.queues.all_of_topic(name)]
     return [queue for queue in selected_queues(store, selection) if not queue.is_lmq]
 
 
@@ -65,6 +67,13 @@ def batch_queues(store: StoreRef, selection: Selection) -> list[Queue]:
 def is_asked(queue: Queue, selection: Selection) -> bool:
     """Can a queue have selected messages? Messages of light queues are in other queues, too."""
     return not queue.is_lmq and selection.queue(queue.topic, queue.queue_id) is not None
+
+
+def offsets_in(queue: Queue, selection: Selection) -> Numbers | None:
+    """The offsets that selected messages may have in a queue; None where none is selected."""
+    if selection.light is not None:
+        return selection.light.get(queue.topic)
+    return selection.queue(queue.topic, queue.queue_id)
 
 
 def are_in(values: npt.NDArray[np.int64], numbers: Numbers) -> npt.NDArray[np.bool_]:
@@ -130,6 +139,8 @@ class QueueClaims:
         narrow = piece.store.files.prices.linear_below
         asked = zip(cursors.queues, found, strict=True)
         claims = _merged([self._claimed(queue, units, narrow, reader, piece.ascends) for queue, units in asked])
+        if self._selection.light is not None:  # a message can be in several, and its queueOffset is that in its topic
+            return Claims(np.unique(claims.positions))
         if not (np.diff(claims.positions) > 0).all():
             raise ContradictedError(f"{where}: a message is in two queues")
         return claims
@@ -138,7 +149,7 @@ class QueueClaims:
         self, queue: Queue, units: QueueBlock, narrow: int, reader: SegmentReader, ascends: bool
     ) -> QueueBlock:
         """The units of a queue that may point to selected messages."""
-        offsets = self._selection.queue(queue.topic, queue.queue_id)
+        offsets = offsets_in(queue, self._selection)
         positions = self._selection.commit_log_offset
         assert offsets is not None
         keep = are_in(units.positions, positions)

@@ -12,7 +12,7 @@ from rmqstore_spark.errors import counted
 from rmqstore_spark.kept import kept
 from rmqstore_spark.query.option_types import Trust
 from rmqstore_spark.query.selection import ALL, Selection
-from rmqstore_spark.read.pieces.queue_claims import asked_queues, batch_queues, is_asked
+from rmqstore_spark.read.pieces.queue_claims import asked_queues, batch_queues, is_asked, offsets_in
 from rmqstore_spark.read.pieces.queue_rows import can_answer
 from rmqstore_spark.read.pieces.task import Covered, Queued, Range, Scanned
 from rmqstore_spark.read.plan.beside_index import beside, has_batches
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 _LARGE_PIECE = 512 * 1024 * 1024
 _WHOLE = 1 << 62
 _MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share the segment
+_NO_LIGHT = "ConsumeQueues: nothing proves that a light queue has all of its messages; trust=queues reads it"
 _NO_BATCHES = "it does not have the messages of batches"
 TAG_SELECTIVITY = 4  # one message in so many is assumed to have a selected tag
 _PROOF_REQUESTS = 3  # for a queue: its units, and the first and the last of their messages in the log
@@ -304,7 +305,7 @@ class _Without:
         """Could the way through the ConsumeQueues cost at most `price`? False as soon as the known facts make it cost
         more; more and more facts are asked for."""
         store, ranges, selection, trust = self._arguments
-        if not ranges or _needs_a_scan(selection):
+        if not ranges or _needs_a_scan(selection, trust):
             return False
         known = _InQueues(ranges, queues=len(store.queues.topics))  # every topic has a queue
         if known.price(store, selection, trust) > price:
@@ -366,8 +367,11 @@ class _InQueues:
         return int(self.queues * _PROOF_REQUESTS * store.files.prices.request + share * self.messages * UNIT_SIZE)
 
 
-def _needs_a_scan(selection: Selection) -> bool:
-    """Do the ConsumeQueues tell nothing about the selected messages?"""
+def _needs_a_scan(selection: Selection, trust: Trust) -> bool:
+    """Do the ConsumeQueues tell nothing about the selected messages? What a light queue lacks is in no other queue
+    either."""
+    if selection.light is not None:
+        return trust == "log"
     return selection.wants_all_queues and selection.tags is None
 
 
@@ -376,8 +380,8 @@ def _without_index(
 ) -> tuple[_ScanPath | _QueuePath, list[str]]:
     """The cheaper way of the ConsumeQueues and the log itself, and the reasons against the ConsumeQueues."""
     scan = _ScanPath(store, ranges)
-    if scan.price == 0 or _needs_a_scan(selection):
-        return scan, []
+    if scan.price == 0 or _needs_a_scan(selection, trust):
+        return scan, [_NO_LIGHT] if selection.light is not None else []
     # At least one queue would be searched for each of the ranges: so few bytes are not worth a list of the queues.
     if scan.price <= len(ranges) * store.files.prices.search:
         return scan, []
@@ -398,7 +402,7 @@ def _without_index(
 
 def _selected_in(queue: Queue, selection: Selection) -> int:
     """The number of messages in a queue that are selected by their queueOffset."""
-    offsets = selection.queue(queue.topic, queue.queue_id)
+    offsets = offsets_in(queue, selection)
     return 0 if offsets is None else max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
 
 

@@ -1,11 +1,13 @@
 """Topics and queues that options name, and no store has: more often a typo than intended."""
 
+import itertools
 import logging
 from collections.abc import Collection, Iterator, Mapping
 
 from rmqstore_spark.errors import OptionError, nearest, one_line, quoted
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.plan.unqueued import queues_know_all
+from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -22,8 +24,9 @@ def check_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
         OptionError: naming one of the topics.
     """
     unknown, known = _unknown_of(subscribe, stores)
-    if unknown and known and all(map(queues_know_all, stores)):
-        raise OptionError(_unknown(min(unknown), known))
+    topics = set(itertools.filterfalse(is_light, unknown))  # a light queue may be lost, and its messages are not
+    if topics and known and all(map(queues_know_all, stores)):
+        raise OptionError(_unknown(min(topics), known))
     for topic in sorted(unknown):
         log.warning("%s; searching the log for messages that may be left", _unknown(topic, known))
 

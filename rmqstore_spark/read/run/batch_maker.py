@@ -10,6 +10,7 @@ from native_io import BATCH_INDEX
 from native_io import COLUMNS as UNIT_COLUMNS
 from rmqstore_spark.columns import batch_of
 from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.run.dispatched import DISPATCH_COLUMN, DISPATCH_NEEDS, dispatched
 from rmqstore_spark.read.run.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.store.format.bodies import BadBodyError, decompress
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
@@ -57,7 +58,8 @@ class BatchMaker:
         of_units = [name for name in names if name in UNIT_COLUMNS or name == BATCH_INDEX]
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         helpers += ORIGIN_NEEDS if self._has_origins else []
-        columns = of_units + [name for name in helpers if name not in of_units]
+        helpers += DISPATCH_NEEDS if DISPATCH_COLUMN in names else []
+        columns = of_units + [name for name in dict.fromkeys(helpers) if name not in of_units]
         budget = Budget(BATCH_ROWS, self._nbytes)
         self.builder = BatchBuilder(columns, budget, FIRST_BATCH_ROWS, explodes=explodes, expands=self._decompresses)
         self._is_plain = self.builder.decoder.columns == tuple(names) and schema.equals(self.builder.schema)
@@ -106,6 +108,8 @@ class BatchMaker:
                     arrays.append(pa.nulls(batch.num_rows, field.type) if corrupt is None else corrupt)
                 case name if piece.segment.of_queue and name in _OF_THE_COMMITLOG:
                     arrays.append(pa.nulls(batch.num_rows, field.type))
+                case name if name == DISPATCH_COLUMN:
+                    arrays.append(dispatched(batch))
                 case name if origins is not None and name in ORIGIN_COLUMNS:
                     arrays.append(origins.column(name))
                 case name:

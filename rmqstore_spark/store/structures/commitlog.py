@@ -35,6 +35,11 @@ _Given = TypeVar("_Given")
 Step = Callable[..., Walked]
 
 
+def is_in_own(header: Header, queue: Queue, queue_offset: int) -> bool:
+    """Was a message sent to a queue, and is it there at an offset?"""
+    return (header.topic, header.queue_id, header.queue_offset) == (queue.topic, queue.queue_id, queue_offset)
+
+
 class UnitSink(Protocol):
     """A receiver of units, window by window, such as native_io.Dispatcher."""
 
@@ -312,12 +317,14 @@ class SegmentReader:
         """Does the log hold the message that a ConsumeQueue has this unit for?"""
         self._window.show(unit.position, 0, unit.position + min(max(unit.size, HEAD_SIZE), _PEEK_SIZE))
         there = self.header(unit.position)
-        return there is not None and (there.topic, there.queue_id, there.queue_offset, there.size) == (
-            queue.topic,
-            queue.queue_id,
-            queue_offset,
-            unit.size,
-        )
+        return there is not None and there.size == unit.size and self.is_in(there, queue, queue_offset)
+
+    def is_in(self, header: Header, queue: Queue, queue_offset: int) -> bool:
+        """Is a message of this segment in a queue at an offset? Its properties tell which light queues it is in."""
+        if not queue.is_lmq:
+            return is_in_own(header, queue, queue_offset)
+        here = Filter(conditions=[{"lightQueue": {queue.topic: (queue_offset, queue_offset)}}])
+        return self.pick(Claims(np.array([header.position], np.int64)), 0, here)[0] is not None
 
     def is_closed_at(self, at: int) -> bool:
         """Is the segment's closing blank at a physical offset? Nothing but the blank is read."""

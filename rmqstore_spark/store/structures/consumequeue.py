@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rmqstore_spark.kept import kept
+from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.io.files import Files, allocated, file_status, ignore_unreadable
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path, start_in
@@ -278,11 +279,6 @@ class Queue:
         unit."""
         inside = (file for file in reversed(self.in_files) if file.first <= number < file.end)
         return next(((file.path, (number - file.first) * self.unit_size) for file in inside), None)
-
-
-def is_light(topic: str) -> bool:
-    """Is a topic one of light queues?"""
-    return topic.startswith("%LMQ%")
 
 
 def names_in(directory: str, files: Files) -> list[str]:

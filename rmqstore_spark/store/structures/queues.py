@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
+from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.consumequeue import Queue, is_light, names_in
+from rmqstore_spark.store.structures.consumequeue import Queue, names_in
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 

@@ -54,7 +54,7 @@ class _Scanner:
     """
 
     def __init__(self, index_tags: bool, start: int) -> None:
-        self.dispatcher = Dispatcher(index_tags=index_tags)
+        self.dispatcher = Dispatcher(index_tags=index_tags, light_queues=True)
         self.reached = start
 
     def dispatch(self, window: memoryview, **bounds: Any) -> Walked:

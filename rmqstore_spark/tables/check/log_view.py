@@ -1,13 +1,15 @@
 """The log for questions about single units, asked by parts that read something else."""
 
+import itertools
 import os
 from collections.abc import Iterator
 
 from native_io import Dispatcher, Filter
 from rmqstore_spark.kept import kept
+from rmqstore_spark.store.format.light_queues import is_light, light_queues
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
-from rmqstore_spark.store.format.units import Run
+from rmqstore_spark.store.format.units import BatchBuilder, Run
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
@@ -67,14 +69,13 @@ class LogView:
         return header if header is not None and position + header.size <= self.end else None
 
     def is_of(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
-        """Is the message at a unit's physical offset that of this queue and offset? In a light queue any message is."""
+        """Is the message at a unit's physical offset that of this queue and offset?"""
         header = self.header(unit.position)
         if header is None:
             return False
-        if queue.is_lmq:
-            return header.size == unit.size
-        name = header.topic, header.queue_id, header.queue_offset
-        return header.is_queued and name == (queue.topic, queue.queue_id, queue_offset)
+        if queue.is_lmq and header.size != unit.size:
+            return False
+        return header.is_queued and self.store.log.is_in(header, queue, queue_offset)
 
     def is_lost(self, position: int) -> bool:
         """Is there damage at a physical offset, or a gap between segments?"""
@@ -96,15 +97,32 @@ class LogView:
         if not wanted:
             return {}
         found: Wanted = {}
+        light = {name: offsets for name, offsets in wanted.items() if is_light(name[0])}
         for extent in self.store.log.extents:
             if extent.stop <= max(start, stop - _FAR) or extent.start >= stop:
                 continue
-            with self.store.reader(extent.segment) as reader:
-                for run in self.store.past_damage(reader).select(extent.start, extent.stop, _of_queues(wanted)):
-                    if isinstance(run, Run):
-                        for header in filter(lambda header: header.is_queued, run.headers()):
-                            found.setdefault((header.topic, header.queue_id), set()).add(header.queue_offset)
+            for name, offset in itertools.chain(
+                self._in_own(extent, {name: wanted[name] for name in wanted.keys() - light}),
+                self._in_light(extent, light),
+            ):
+                found.setdefault(name, set()).add(offset)
         return {name: offsets & wanted[name] for name, offsets in found.items() if name in wanted}
+
+    def _in_own(self, extent: Extent, wanted: Wanted) -> Iterator[tuple[tuple[str, int], int]]:
+        """The queues that messages were sent to, some of which are wanted, each with a message's offset there."""
+        for run in self._runs_in(extent, _of_queues(wanted)) if wanted else ():
+            for header in filter(lambda header: header.is_queued, run.headers()):
+                yield (header.topic, header.queue_id), header.queue_offset
+
+    def _in_light(self, extent: Extent, wanted: Wanted) -> Iterator[tuple[tuple[str, int], int]]:
+        """The light queues of messages, some of which are wanted, each with a message's offset there."""
+        named = {name: (min(offsets), max(offsets)) for (name, _), offsets in wanted.items()}
+        for run in self._runs_in(extent, Filter(conditions=[{"lightQueue": named}])) if wanted else ():
+            builder = BatchBuilder(["topic", "sysFlag", "properties"])
+            run.add_to(builder)
+            for row in builder.finish().to_pylist():
+                found = light_queues(row["topic"], row["sysFlag"], dict(row["properties"]))
+                yield from (((name, 0), offset) for name, offset in found.items())
 
     def has_key(self, position: int, key_hash: int) -> bool:
         """Is there a message with an index key of this hash at a physical offset?"""
@@ -138,10 +156,13 @@ class LogView:
 
     def _runs(self, chosen: Filter) -> Iterator[Run]:
         for extent in self.store.log.extents:
-            with self.store.reader(extent.segment) as reader:
-                for run in self.store.past_damage(reader).select(extent.start, extent.stop, chosen):
-                    if isinstance(run, Run):
-                        yield run
+            yield from self._runs_in(extent, chosen)
+
+    def _runs_in(self, extent: Extent, chosen: Filter) -> Iterator[Run]:
+        with self.store.reader(extent.segment) as reader:
+            for run in self.store.past_damage(reader).select(extent.start, extent.stop, chosen):
+                if isinstance(run, Run):
+                    yield run
 
 
 def commitlogs_of(store: Snapshot) -> list[str]:

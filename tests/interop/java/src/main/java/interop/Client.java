@@ -108,6 +108,10 @@ public final class Client {
             case "batched":
                 Batched.run(namesrv, producer, words[1], Integer.parseInt(words[2]));
                 break;
+            case "light":
+                Light.run(producer, broker, words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3]),
+                    Integer.parseInt(words[4]));
+                break;
             case "admin":
                 new Admin(producer, address).run();
                 break;

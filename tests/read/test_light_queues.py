@@ -1,0 +1,179 @@
+"""Messages of light queues (LMQ): those that the full scan shows, whatever the queues look like."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import damage, light, reference
+from oracle.stores import StoreBuilder
+from support import flavours, reading
+
+import rmqstore_spark
+from rmqstore_spark.errors import OptionError
+
+NAMES = ("%LMQ%a", "%LMQ%b", "%LMQ%$parent$lite", "%LMQ%x/y", "ordinary")
+TOPICS = ("TopicA", "TopicB", "%RETRY%g", reference.SCHEDULE_TOPIC, "rmq_sys_own", "RMQ_SYS_TRANS_HALF_TOPIC")
+COLUMNS = [*reading.DEFAULT_COLUMNS, "multiDispatch"]
+Row = dict[str, Any]
+
+
+def light_store(root: Path, rng: random.Random, messages: int, odd: float = 0.1) -> tuple[StoreBuilder, list[Row]]:
+    """A store with light queues, and its rows by the plain reference.
+
+    Args:
+        odd: how often properties are not as a broker writes them.
+    """
+    store = StoreBuilder(root, segment_size=4096, queue_file_size=200)
+    nexts = dict.fromkeys(NAMES, 0)
+    for number in range(messages):
+        chosen = rng.sample(NAMES, rng.choice((0, 0, 1, 2, 3)))
+        offsets = [str(nexts[name]) for name in chosen]
+        topic, flag = rng.choice(TOPICS), rng.choice((0, 0, 0, reference.COMMIT, reference.PREPARED))
+        properties = {"KEYS": f"k{number}", "TAGS": rng.choice("xyz")}
+        if chosen:
+            if rng.random() < odd:
+                offsets = rng.choice((offsets[1:], [*offsets, "0"], ["x"] * len(offsets), ["1" * 30] * len(offsets)))
+                chosen = [*chosen, *rng.choice(([], ["", ""], ["%LMQ%"]))]
+            properties |= {light.DISPATCH: ",".join(chosen), light.OFFSETS: ",".join(offsets)}
+        body = rng.randbytes(rng.choice((0, 20, 300)))
+        store.append(topic, body, rng.randrange(2), properties=properties, sys_flag=flag)
+        fields = {"topic": topic, "sysFlag": flag, "properties": properties}
+        for name, offset in light.light_queues(fields).items():
+            nexts[name] = max(nexts.get(name, 0), offset + 1)
+    store.close()
+    rows = reference.read_store(root)
+    light.put_queues(store, rows)
+    return store, rows
+
+
+def _of(rows: list[Row], name: str, least: int = 0, most: int = 1 << 62) -> list[Row]:
+    return [row for row in rows if least <= light.light_queues(row).get(name, -1) <= most]
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 1 << 32), st.lists(st.sampled_from(sorted(damage.DAMAGES)), max_size=2))
+def test_selected_are_those_of_the_full_scan(seed: int, damages: list[str]) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        light_store(root, rng, 60)
+        for name in damages:
+            damage.DAMAGES[name](root, rng)
+        rows = reading.read(root, columns=COLUMNS)
+        assert [dict(row["multiDispatch"] or ()) for row in rows] == list(map(light.light_queues, rows))
+        name, other = rng.sample(NAMES[:3], 2)
+        assert reading.read(root, columns=COLUMNS, subscribe=name) == _of(rows, name)
+        both = [row for row in rows if light.light_queues(row).keys() & {name, other}]
+        assert reading.read(root, columns=COLUMNS, subscribe=f"{name},{other}", prices=reading.FREE) == both
+        least, most = rng.randrange(20), rng.randrange(20)
+        offsets = {"startingOffsets": {name: {"0": least}}, "endingOffsets": {name: {"0": max(least, most)}}}
+        found = reading.read(
+            root, columns=COLUMNS, assign=json.dumps({name: [0]}), **{k: json.dumps(v) for k, v in offsets.items()}
+        )
+        assert found == _of(rows, name, least, max(least, most) - 1)
+        tag = rng.choice("xyz")
+        tagged = [row for row in _of(rows, name) if row["tags"] == tag]
+        assert reading.read(root, columns=COLUMNS, subscribe=name, tags=tag, prices=reading.FREE) == tagged
+        key = rng.choice(rows)["keys"] if rows else "none"
+        keyed = [row for row in _of(rows, name) if row["keys"] == key]
+        assert reading.read(root, columns=COLUMNS, subscribe=name, key=key or "none", prices=reading.FREE) == keyed
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1 << 32))
+def test_trusted_queues_give_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        light_store(root, rng, 100, odd=0)
+        rows = reading.read(root, columns=COLUMNS)
+        for names in (NAMES[:1], NAMES[1:3]):
+            options = {"subscribe": ",".join(names), "trust": "queues", "prices": reading.FREE}
+            found = reading.read(root, columns=COLUMNS, **options)
+            assert found == [row for row in rows if light.light_queues(row).keys() & set(names)]
+        tagged = [row for row in _of(rows, NAMES[0]) if row["tags"] == "x"]
+        options = {"subscribe": NAMES[0], "tags": "x", "trust": "queues", "prices": reading.FREE}
+        assert reading.read(root, columns=COLUMNS, **options) == tagged
+
+
+def test_explain_says_why_the_queue_is_not_read(tmp_path: Path) -> None:
+    light_store(tmp_path, random.Random(1), 300, odd=0)
+    plan = reading.make_plan(tmp_path, subscribe="%LMQ%a", prices=reading.FREE)
+    ((_, access),) = plan.accesses
+    assert access.name == "scan"
+    assert "nothing proves that a light queue has all of its messages" in access.unused[0]
+    plan = reading.make_plan(tmp_path, subscribe="%LMQ%a", prices=reading.FREE, trust="queues")
+    assert [access.name for _, access in plan.accesses] == ["consumequeue"]
+
+
+def test_tables_know_light_queues(tmp_path: Path) -> None:
+    _, rows = light_store(tmp_path, random.Random(2), 200, odd=0)
+    store = rmqstore_spark.Store(tmp_path)
+    there = {row["topic"]: row for row in store.queues().to_pylist() if row["queueType"] == "lmq"}
+    assert there.keys() == set(NAMES[:3])
+    for name, row in there.items():
+        offsets = [light.light_queues(each)[name] for each in _of(rows, name)]
+        assert (row["minOffset"], row["maxOffset"], row["messages"]) == (0, max(offsets) + 1, len(offsets))
+        assert row["lastCommitLogOffset"] == _of(rows, name)[-1]["commitLogOffset"]
+    assert [row for row in store.check().to_pylist() if "%LMQ%" in (row["topic"] or "")] == []
+
+
+def _units(store: StoreBuilder, name: str) -> bytes:
+    files = sorted(store.queue_directory(name, 0).iterdir())
+    return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
+
+
+def test_check_sees_each_wrong_unit(tmp_path: Path) -> None:
+    store, _ = light_store(tmp_path, random.Random(3), 200, odd=0)
+    path = store.queue_directory("%LMQ%a", 0) / f"{0:020d}"
+    sound = path.read_bytes()
+
+    def found(data: bytes) -> list[tuple[str, int]]:
+        path.write_bytes(data)
+        rows = rmqstore_spark.Store(tmp_path).check().to_pylist()
+        return [(row["problem"], row["queueOffset"]) for row in rows if row["topic"] == "%LMQ%a"]
+
+    assert found(sound) == []
+    swapped = sound[:40] + sound[60:80] + sound[40:60] + sound[80:]
+    assert found(swapped) == [("wrongQueueUnit", 2), ("wrongQueueUnit", 3)]
+    assert ("missingQueueUnit", 4) in found(sound[:80] + bytes(20) + sound[100:])
+
+
+def test_a_rebuild_makes_them_anew(tmp_path: Path) -> None:
+    store, rows = light_store(tmp_path, random.Random(4), 200, odd=0)
+    before = {name: _units(store, name) for name in NAMES[:3]}
+    for file in store.queue_directory("%LMQ%b", 0).iterdir():
+        file.unlink()
+    assert rmqstore_spark.rebuild(tmp_path) == sum(row["sysFlag"] & 0xC in (0, reference.COMMIT) for row in rows)
+    assert {name: _units(store, name) for name in NAMES[:3]} == before
+    topics = json.loads((tmp_path / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert not [name for name in topics if name.startswith("%LMQ%")]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"subscribe": "%LMQ%a,TopicA"}, "read them one after the other"),
+        ({"assign": '{"%LMQ%a": [1]}'}, "has no queue 1"),
+        ({"subscribe": "%LMQ%a", "startingOffsets": '{"%LMQ%b": {"0": 1}}'}, "leaves out"),
+    ],
+)
+def test_wrong_options(options: dict[str, str], why: str, tmp_path: Path) -> None:
+    light_store(tmp_path, random.Random(5), 10)
+    with pytest.raises(OptionError, match=why):
+        reading.read(tmp_path, **options)
+
+
+@pytest.mark.parametrize("name", ["combined", "rocksdb-all"])
+def test_light_queues_in_rocksdb(name: str, tmp_path: Path) -> None:
+    root, _ = flavours.unpack(name, tmp_path)
+    (row,) = reading.read(root, subscribe="%LMQ%b", columns=["keys", "queueOffset", "multiDispatch"])
+    assert row == {"keys": "lmq0", "queueOffset": 5, "multiDispatch": {"%LMQ%a": 0, "%LMQ%b": 0}}
+    assert reading.read(root, subscribe="%LMQ%b", columns=list(row), trust="queues", prices=reading.FREE) == [row]
