@@ -288,12 +288,15 @@ def test_aged_stores(tmp_path: Path, rng: random.Random) -> None:
     compared = 0
     for number in range(12):
         root = tmp_path / str(number)
-        _, is_cut = aged_stores.aged_store(root, rng)
+        builder, is_cut = aged_stores.aged_store(root, rng)
         if is_cut and len(Store(root, mode="PERMISSIVE").messages("corrupt").read_all()["corrupt"].drop_null()):
             continue  # what the cut has left over cannot be told from live messages after damage
         rows = Store(root).queues().to_pylist()
         light = [row for row in rows if row["queueType"] == "lmq"]
-        assert all(row["messages"] == 0 for row in light)  # no message says that it is in this queue
+        count = 0 if is_cut else len(builder.light)  # of a log that was cut no message says that it is in this queue
+        assert [row["messages"] for row in light] in ([], [count])
+        last = builder.light[-1].position if count else None
+        assert [row["lastCommitLogOffset"] for row in light] in ([], [last])
         assert {row["queueType"] for row in rows if row["topic"] == aged_stores.BATCHES} <= {"batch"}
         assert_queues(root, [row for row in rows if row not in light])
         compared += 1
