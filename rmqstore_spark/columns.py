@@ -119,6 +119,20 @@ _TABLE = (
         default=False,
         derived=True,
     ),
+    Column(
+        "logicQueueId",
+        INT,
+        "of a message of a static topic the number of its queue as clients see it (globalId); else null",
+        default=False,
+        derived=True,
+    ),
+    Column(
+        "logicOffset",
+        LONG,
+        "of a message of a static topic its offset as consumers count it; else null",
+        default=False,
+        derived=True,
+    ),
     Column("file", TEXT, "path of the segment", default=False, derived=True),
     Column("store", TEXT, "path of the store", default=False, derived=True),
     Column(

@@ -30,6 +30,7 @@ from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proof_of
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.rocksdb_popped import Popped, popped_in_rocksdb
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, segments_of
+from rmqstore_spark.store.structures.static_topics import LogicPart, static_parts
 from rmqstore_spark.store.structures.written import Record, load
 
 # The least and the most queueOffset that are asked for of a queue; None where none is.
@@ -92,6 +93,11 @@ class StoreRef:
     def batch_topics(self) -> set[str]:
         """The topics that the broker was told to keep producers' batches of as they are."""
         return batch_topics(self._topic_entries)
+
+    @kept
+    def static_parts(self) -> list[LogicPart]:
+        """The parts of the queues of static topics, as the broker knows them."""
+        return static_parts(self.root, self.files)
 
     @kept
     def known_topics(self) -> set[str]:

@@ -2,7 +2,7 @@
 
 table has `Table`: columns, options, rows. registry names all tables and reads them; methods (generated) are those of
 `Store`. columns, entries, picked and positions are shared by several tables. topics, queues, groups, offsets,
-segments, consumequeue, indexfiles, index, checkpoint are read from the store's own files; delayed, transactions,
-inflight and traces are made of messages; messages is the first table, and read by rmqstore_spark.read. unqueued counts
-what no queue file has.
+segments, consumequeue, indexfiles, index, checkpoint, epochs, logicqueues are read from the store's own files; delayed,
+transactions, inflight and traces are made of messages; messages is the first table, and read by rmqstore_spark.read.
+unqueued counts what no queue file has.
 """

@@ -94,6 +94,31 @@ class TableMethods:
         """
         return self.table("checkpoint", columns, **options)
 
+    def epochs(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a term of a master, of a broker in controller mode.
+
+        Columns: epoch (number of the term, which grows with each new master), startOffset (physical offset that the
+        term's messages begin at), endOffset (physical offset at which the next term begins, or the log ends; null if
+        the term begins after that), firstStoreTimestamp (store time of the term's first message; null if the log does
+        not have it), file (path of epochFileCheckpoint, or of its backup). Replicas whose epochs end at different
+        offsets have different messages from the lesser one on.
+        """
+        return self.table("epochs", columns, **options)
+
+    def logicqueues(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a part of a queue of a static topic.
+
+        Columns: topic (the static topic), logicQueueId (number of the logic queue, as clients see it (globalId)),
+        generation (number of the part in its logic queue (gen)), brokerName (broker that has the part), isHere (whether
+        it is this store's broker), queueId (number of the queue in that broker), logicOffset (logic offset of the
+        part's first message; null if it is not decided yet), startOffset (queue offset of the part's first message),
+        endOffset (queue offset after the part's last message; null if the part goes on), minLogicOffset (logic offset
+        of the first message of the part that is left here), maxLogicOffset (logic offset after the last message of the
+        part that is here). As config/topicQueueMapping.json has them. Messages have by-name columns `logicQueueId` and
+        `logicOffset`.
+        """
+        return self.table("logicqueues", columns, **options)
+
     def consumequeue(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
         """A row is a unit of a ConsumeQueue, as stored.
 

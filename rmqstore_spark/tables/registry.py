@@ -40,6 +40,8 @@ TABLES = {
     "offsets": "offsets:OFFSETS",
     "segments": "segments:SEGMENTS",
     "checkpoint": "checkpoint:CHECKPOINT",
+    "epochs": "epochs:EPOCHS",
+    "logicqueues": "logicqueues:LOGIC_QUEUES",
     "consumequeue": "consumequeue:CONSUMEQUEUE",
     "indexfiles": "indexfiles:INDEXFILES",
     "index": "index:INDEX",

@@ -3,6 +3,7 @@ elsewhere, of several stores and of a bucket."""
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -110,6 +111,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("two")
     for name in ("a", "b"):
         shutil.copytree(SAMPLE, home / name)
+        (home / name / "epochFileCheckpoint").write_text("1\n0\n1-0\n")
+        mapping = {"bname": "here", "hostedQueues": {"5": [{"bname": "here", "queueId": 0, "logicOffset": 9}]}}
+        whole = json.dumps({"topicQueueMappingInfoMap": {"Plain": mapping}})
+        (home / name / "config" / "topicQueueMapping.json").write_text(whole)
     with Server(home) as server:
         yield server
 

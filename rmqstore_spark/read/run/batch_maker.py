@@ -11,6 +11,7 @@ from native_io import COLUMNS as UNIT_COLUMNS
 from rmqstore_spark.columns import batch_of
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.run.dispatched import DISPATCH_COLUMN, DISPATCH_NEEDS, dispatched
+from rmqstore_spark.read.run.logic_offsets import LOGIC_COLUMNS, LOGIC_NEEDS, logic_columns
 from rmqstore_spark.read.run.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.store.format.bodies import BadBodyError, decompress
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
@@ -59,6 +60,8 @@ class BatchMaker:
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         helpers += ORIGIN_NEEDS if self._has_origins else []
         helpers += DISPATCH_NEEDS if DISPATCH_COLUMN in names else []
+        self._has_logic = not LOGIC_COLUMNS.isdisjoint(names)
+        helpers += LOGIC_NEEDS if self._has_logic else []
         columns = of_units + [name for name in dict.fromkeys(helpers) if name not in of_units]
         budget = Budget(BATCH_ROWS, self._nbytes)
         self.builder = BatchBuilder(columns, budget, FIRST_BATCH_ROWS, explodes=explodes, expands=self._decompresses)
@@ -98,6 +101,7 @@ class BatchMaker:
         """The requested columns, in order."""
         arrays = []
         origins = Origins(batch, lambda: piece.store.known_topics) if self._has_origins else None
+        logic = logic_columns(batch, piece.store.static_parts) if self._has_logic else {}
         for field in self._schema:
             match field.name:
                 case "file":
@@ -108,6 +112,8 @@ class BatchMaker:
                     arrays.append(pa.nulls(batch.num_rows, field.type) if corrupt is None else corrupt)
                 case name if piece.segment.of_queue and name in _OF_THE_COMMITLOG:
                     arrays.append(pa.nulls(batch.num_rows, field.type))
+                case name if name in logic:
+                    arrays.append(logic[name])
                 case name if name == DISPATCH_COLUMN:
                     arrays.append(dispatched(batch))
                 case name if origins is not None and name in ORIGIN_COLUMNS:
