@@ -6,6 +6,7 @@ says where in a commitlog a message was. All its units are live: a broker cuts n
 """
 
 import itertools
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -19,7 +20,7 @@ from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
 from rmqstore_spark.store.snapshot import AskedOffsets, LogQueue, Snapshot, StoreRef
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.compaction import compaction_logs
+from rmqstore_spark.store.structures.compaction import QueueUnit, compaction_logs, last_unit
 from rmqstore_spark.store.structures.config import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
@@ -33,14 +34,12 @@ _CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store 
 
 
 class QueueLog(Snapshot):
-    """A queue's own log, as it was found. This is that of a compaction topic: its files have their full size from the
-    start, and between them names may be missing.
+    """A queue's own log, as it was found.
 
     Args:
         layout: names the queue and the files of its log.
     """
 
-    what: ClassVar[str] = "a compaction log"
     is_whole: ClassVar[bool] = False
     has_physical_offsets: ClassVar[bool] = False
     is_of_known_queues: ClassVar[bool] = True
@@ -117,14 +116,9 @@ class QueueLog(Snapshot):
     @kept
     def _found(self) -> tuple[list[Extent], Header | None]:
         """The parts of the segments that hold units, and the last message, if known."""
-        extents: list[Extent] = []
-        last = None
-        for segment in self.segments:
-            stop, found = self._stop(segment)
-            if stop > segment.start:
-                extents.append(Extent(segment, segment.start, stop))
-                last = found
-        return extents, last
+        ends = [(segment, *self._stop(segment)) for segment in self.segments]
+        used = [(Extent(segment, segment.start, stop), last) for segment, stop, last in ends if stop > segment.start]
+        return [extent for extent, _ in used], used[-1][1] if used else None
 
     @kept
     def _end(self) -> End:
@@ -140,6 +134,54 @@ class QueueLog(Snapshot):
         """Where the units of a segment end, and the last of them, if known."""
         with self.reader(segment) as reader:
             return units_end(reader, segment.start, is_last=segment is self.segments[-1])
+
+
+class CompactionLog(QueueLog):
+    """The log of a queue of a compaction topic: its files have their full size from the start, and between them names
+    may be missing."""
+
+    what: ClassVar[str] = "a compaction log"
+
+    @kept
+    def _known(self) -> dict[int, QueueUnit | None]:
+        return {segment.start: self._last_unit(segment) for segment in self.segments}
+
+    def look_at_units(self) -> None:
+        """Look at the last queue unit of each file, before the log is looked at: see lost()."""
+        _ = self._known
+
+    def _last_unit(self, segment: Segment) -> QueueUnit | None:
+        return last_unit(self.root, self.queue, os.path.basename(segment.path), self.files)
+
+    def lost(self) -> list[Damage]:
+        """The parts at the ends of files that have no message, and whose last one has a queue unit: a broker writes
+        the unit after the message. One that a pass has made meanwhile does not count."""
+        known = self._known
+        extents = {extent.segment.start: extent.stop for extent in self.log.extents}
+        lost: list[Damage] = []
+        before = -1
+        for segment in self.segments:
+            stop, unit = extents.get(segment.start, segment.start), known[segment.start]
+            before = max(before, self._last_offset(segment, stop))
+            if unit is None or unit.position < stop or unit.queue_offset <= before:
+                continue
+            if unit == self._last_unit(segment):
+                reason = (
+                    f"expected messages up to the one at {unit.position}, with queueOffset {unit.queue_offset}, which "
+                    "has a unit in compactionCq/, found the end of the log: it has lost its end"
+                )
+                lost.append(
+                    Damage(segment.path, stop, unit.position + unit.size, stop - segment.start, reason, of_queue=True)
+                )
+        return lost
+
+    def _last_offset(self, segment: Segment, stop: int) -> int:
+        """The queueOffset of the last message of a file; -1 where there is none."""
+        if stop == segment.start:
+            return -1
+        with self.reader(segment) as reader:
+            _, last = units_end(reader, segment.start, is_last=True)
+        return -1 if last is None else last.queue_offset
 
 
 class TieredLog(QueueLog):
@@ -306,6 +348,6 @@ def find_log(
     raise NotAStoreError(f"{root}: the log of topic {queue[0]!r}, queue {queue[1]} is not there any more")
 
 
-def compaction_logs_of(store: StoreRef) -> Iterator[QueueLog]:
+def compaction_logs_of(store: StoreRef) -> Iterator[CompactionLog]:
     """The compaction logs of a store, by topic and queueId."""
-    return (QueueLog(layout, store.files) for layout in compaction_logs(store.root, store.files))
+    return (CompactionLog(layout, store.files) for layout in compaction_logs(store.root, store.files))

@@ -115,14 +115,16 @@ def _key_option(rng: random.Random, rows: list[Row]) -> Wanted:
 
 
 def _id_option(rng: random.Random, rows: list[Row]) -> Wanted:
-    ids = [row["offsetMsgId"] for row in rows]
+    ids = [row["offsetMsgId"] for row in rows if row["offsetMsgId"] is not None]
     name = rng.choice((_a_name(rng, rows), rng.choice(ids))) if ids else "nowhere"
     text = rng.choice((name, name.lower())) if name in ids else name
     return Wanted({"msgId": text}, None, lambda row: text == row["msgId"] or text.upper() == row["offsetMsgId"])
 
 
 def _offset_msg_id_option(rng: random.Random, rows: list[Row]) -> Wanted:
-    given = [row["offsetMsgId"] for row in rows] + ["7F" * 4 + "00002A9F" + "00000000000000FF"]
+    given = [row["offsetMsgId"] for row in rows if row["offsetMsgId"] is not None] + [
+        "7F" * 4 + "00002A9F" + "00000000000000FF"
+    ]
     text = rng.choice(given)
     return Wanted({"offsetMsgId": rng.choice((text, text.lower()))}, None, lambda row: text == row["offsetMsgId"])
 

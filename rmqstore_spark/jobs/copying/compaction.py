@@ -74,7 +74,7 @@ def compaction_files(stores: list[Snapshot], options: ReadOptions) -> Compaction
     return CompactionFiles(found, ends)
 
 
-def _refuse(store: Snapshot, logs: list[QueueLog], stores: list[Snapshot], options: ReadOptions) -> None:
+def _refuse(store: Snapshot, logs: Sequence[QueueLog], stores: list[Snapshot], options: ReadOptions) -> None:
     topic = quoted(logs[0].queue[0])
     instead = f"leave topic {topic} out (subscribePattern), or read it with compacted=true and write the rows"
     if len(stores) > 1:

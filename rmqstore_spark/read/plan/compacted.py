@@ -163,6 +163,8 @@ def _of_store(
     asked = frozenset(topic for topic in topics if selection.wants_topic(topic))
     queues = Selection(topic=Texts(among=asked), assigned=selection.assigned, queue_id=selection.queue_id)
     logs = [each for each in compaction_logs_of(store) if selection.queue(*each.queue) is not None]
+    for each in logs:
+        each.look_at_units()
     of_logs = [piece for each in logs for piece in ranges_of(each)]
     own = [_of_queue(*each.queue) for each in logs for _ in each.log.extents]
     splitter = Splitter(_WHOLE, may_walk=False)
@@ -180,6 +182,7 @@ def _of_store(
                 damages.append(found)
             else:
                 newest.add_compaction_log(found, number)
+    damages += (lost for each in logs for lost in each.lost())
     if damages and options.mode == "FAILFAST":
         raise DamagedStoreError(str(damages[0]))
     positions = newest.positions(len(of_logs) + len(of_store))

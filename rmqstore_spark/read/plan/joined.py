@@ -14,10 +14,12 @@ from rmqstore_spark.query.selection import ALL, Numbers, Selection, Texts
 from rmqstore_spark.read.plan.access_path import choose
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.plan.split import Splitter
+from rmqstore_spark.read.plan.stores import files_of
 from rmqstore_spark.read.plan.unqueued import queues_know_all
 from rmqstore_spark.read.run.messages import messages_in
 from rmqstore_spark.store.format.message import is_queued
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.storage import scheme_of
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_log import TieredLog, ends_of
 from rmqstore_spark.store.snapshot import Snapshot
@@ -53,7 +55,10 @@ def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> l
         raise OptionError(
             "option 'tiered': expected one store beside it, of the broker that has brought messages there"
         )
+    files = _files_of_tier(options.tiered, options, files)
     (root,) = expand([options.tiered], files)
+    if files.is_slow:
+        files.list_tree(root)
     layouts = list(tiered_logs(root, files))
     if not layouts:
         raise NotAStoreError(
@@ -68,6 +73,13 @@ def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> l
         log = TieredLog(layout, files, known.get(layout.queue, (0, 0)))
         found += [(log, own) for own in _own(log, known.get(layout.queue), options)]
     return found
+
+
+def _files_of_tier(tier: str, options: ReadOptions, files: Files) -> Files:
+    """How the tier is reached: like the store, or otherwise where only one of them is in object storage."""
+    if all((scheme_of(path) is None) == (scheme_of(tier) is None) for path in options.paths):
+        return files
+    return files_of(replace(options, paths=[tier]))
 
 
 def refuse_several_brokers(layouts: list[Layout]) -> None:

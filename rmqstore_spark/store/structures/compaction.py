@@ -14,14 +14,29 @@ Source: org.apache.rocketmq.store.kv.CompactionStore, CompactionLog.
 import json
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from rmqstore_spark.errors import RmqStoreError
+import numpy as np
+
+from rmqstore_spark.errors import DeletedMeanwhileError, RmqStoreError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.store.structures.consumequeue import queue_directories
 from rmqstore_spark.store.structures.layout import Layout, names_there, queue_log, queue_path
 
 CHECKPOINT = os.path.join("compaction", "position-checkpoint")
+UNIT = np.dtype(
+    [
+        ("position", ">i8"),
+        ("size", ">i4"),
+        ("tagsCode", ">i8"),
+        ("store time", ">i8"),
+        ("queueOffset", ">i8"),
+        ("messages", ">i2"),
+        ("reserved", ">i8"),
+    ]
+)
+_SOME_UNITS = 1024
 _LARGEST_CHECKPOINT = 64 * 1024 * 1024  # bytes
 _LOGS, _QUEUES = os.path.join("compaction", "compactionLog"), os.path.join("compaction", "compactionCq")
 
@@ -54,6 +69,33 @@ def last_compacted(root: str, files: Files) -> dict[str, int]:
         return {name: offset for name, offset in table if type(offset) is int and 0 <= offset < 1 << 63}
     except (OSError, ValueError, AttributeError, RecursionError, RmqStoreError):
         return {}
+
+
+class QueueUnit(NamedTuple):
+    """What a unit of compactionCq/ says of a message."""
+
+    position: int
+    size: int
+    queue_offset: int
+
+
+def last_unit(root: str, queue: tuple[str, int], name: str, files: Files) -> QueueUnit | None:
+    """The last unit of a file of compactionCq/ that is of a message; None where there is none, or no such file."""
+    try:
+        with files.file(compaction_queue_file(root, queue, name)) as file:
+            stop = file.size // UNIT.itemsize
+            while stop:
+                start = max(0, stop - _SOME_UNITS)
+                data = file.read(start * UNIT.itemsize, (stop - start) * UNIT.itemsize)
+                units = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
+                used = np.flatnonzero((units["size"] > 0) & (units["position"] >= 0))
+                if len(used):
+                    unit = units[used[-1]]
+                    return QueueUnit(int(unit["position"]), int(unit["size"]), int(unit["queueOffset"]))
+                stop = start
+    except (OSError, DeletedMeanwhileError):
+        pass
+    return None
 
 
 def compaction_queue_file(root: str, queue: tuple[str, int], name: str) -> str:

@@ -22,7 +22,7 @@ from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_log import QueueLog, compaction_logs_of
 from rmqstore_spark.store.snapshot import Snapshot, StoreRef
-from rmqstore_spark.store.structures.compaction import compaction_queue_file
+from rmqstore_spark.store.structures.compaction import UNIT, compaction_queue_file
 from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.store.structures.tiered import UNIT as TIERED_UNIT
 from rmqstore_spark.store.structures.tiered import tiered_queue_files
@@ -31,17 +31,7 @@ from rmqstore_spark.tables.check.problems import Finding
 
 _COLUMNS = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "storeTimestamp", "tags"]
 _BUDGET = Budget(16 * 1024, 16 * 1024 * 1024)
-_FIELDS = {
-    "position": ">i8",
-    "size": ">i4",
-    "tagsCode": ">i8",
-    "store time": ">i8",
-    "queueOffset": ">i8",
-    "messages": ">i2",
-    "reserved": ">i8",
-}
-_UNIT = np.dtype(list(_FIELDS.items()))
-_COMPARED = [name for name in _FIELDS if name != "reserved"]
+_COMPARED = [name for name in UNIT.names or () if name != "reserved"]
 _END = -1  # the position in a unit that ends a file
 
 
@@ -115,7 +105,9 @@ def _check_log(
     topic, queue_id = log.queue
     before = -1
     extents = log.log.extents
-    for extent in extents:
+    of_files = {extent.segment.start: extent for extent in extents}
+    for segment in log.segments:
+        extent = of_files.get(segment.start, Extent(segment, segment.start, segment.start))
         path, damages, found = extent.segment.path, list[Damage](), list[npt.NDArray[np.void]]()
         for each in _read(log, extent):
             if isinstance(each, Damage):
@@ -137,7 +129,7 @@ def _check_log(
                 yield finding
             before = int(units["queueOffset"][-1])
             found.append(units)
-        yield from check_queue(extent, _Units(np.concatenate(found) if found else np.empty(0, _UNIT), damages))
+        yield from check_queue(extent, _Units(np.concatenate(found) if found else np.empty(0, UNIT), damages))
     if extents:
         yield from _after_end(log, extents[-1])
 
@@ -157,7 +149,7 @@ def _read(log: QueueLog, extent: Extent) -> Iterator[pa.RecordBatch | Damage]:
 
 
 def _expected(batch: pa.RecordBatch) -> npt.NDArray[np.void]:
-    units = np.zeros(batch.num_rows, _UNIT)
+    units = np.zeros(batch.num_rows, UNIT)
     units["queueOffset"], units["position"], units["size"] = (batch.column(at).to_numpy() for at in (2, 3, 4))
     units["store time"] = batch.column(5).cast(pa.int64()).fill_null(0).to_numpy() // 1000
     tags = batch.column(6).fill_null("")
@@ -247,7 +239,7 @@ def _queue_finding(
     return Finding(
         "wrongCompactionQueue",
         path,
-        None if number is None else number * _UNIT.itemsize,
+        None if number is None else number * UNIT.itemsize,
         topic=log.queue[0],
         queue_id=log.queue[1],
         queue_offset=None if unit is None else int(unit["queueOffset"]),
@@ -267,14 +259,14 @@ def _claims(path: str, files: Files) -> npt.NDArray[np.void] | None:
     if not files.exists(path):
         return None
     with files.file(path) as file:
-        data = file.read(0, file.size // _UNIT.itemsize * _UNIT.itemsize)
-    return np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
+        data = file.read(0, file.size // UNIT.itemsize * UNIT.itemsize)
+    return np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
 
 
 def _check_tiered_queue(log: QueueLog, found: list[_Units]) -> Iterator[Finding]:
     """Compare the messages of a tiered queue with its units, whose number is the queueOffset. The last messages may
     have none, for a broker brings the units later; and units may be left of what has expired."""
-    units = np.concatenate([each.expected for each in found]) if found else np.empty(0, _UNIT)
+    units = np.concatenate([each.expected for each in found]) if found else np.empty(0, UNIT)
     extents = log.log.extents
     end = extents[-1].stop if extents else 0
     before = None
