@@ -7,6 +7,21 @@ import click
 
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import Command, SourceOption
+from rmqstore_spark.cli.template import Template
+from rmqstore_spark.errors import OptionError
+
+# By the field of Output, the parameter that it comes from.
+_OUTPUT = {
+    "kind": "kind",
+    "path": "output",
+    "limit": "limit",
+    "sort": "sort",
+    "body": "body",
+    "template": "template",
+    "is_wide": "wide",
+    "is_forced": "force",
+    "parts": "partition_by",
+}
 
 
 def command(
@@ -32,9 +47,14 @@ def command(
             given = {option: _text(values.pop(option)) for option in sources if option is not None}
             values["given"] = {option: value for option, value in given.items() if value is not None}
             if "kind" in values:
-                names = {"kind": "kind", "path": "output", "limit": "limit", "sort": "sort"}
-                flags = {"is_wide": "wide", "is_forced": "force"}
-                values["output"] = Output(**{field: values.pop(name) for field, name in {**names, **flags}.items()})
+                how = {field: values.pop(name) for field, name in _OUTPUT.items() if name in values}
+                template = how.get("template")
+                if template is not None:
+                    if how["kind"] or how["body"] or "columns" in values["given"]:
+                        raise OptionError("--template: leave out --format, --columns and --body")
+                    how["template"] = parsed = Template(template)
+                    values["given"]["columns"] = ",".join(parsed.columns or ["topic"])
+                values["output"] = Output(**how)
             return function(**values)
 
         return Command(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqstore_spark.cli.base64_columns import BASE64
+from rmqstore_spark.cli.bodies import json_body, with_bodies
 from rmqstore_spark.cli.rows import rows_of
 from rmqstore_spark.errors import OptionError, one_line
 
@@ -46,18 +47,42 @@ def format_of(path: str) -> Format:
     return FORMATS[ending]
 
 
-def write(kind: Format, schema: pa.Schema, batches: Batches, sink: IO[bytes], *, is_terminal: bool = False) -> None:
+def write(
+    kind: Format,
+    schema: pa.Schema,
+    batches: Batches,
+    sink: IO[bytes],
+    *,
+    is_terminal: bool = False,
+    body: str | None = None,
+) -> None:
     """Write batches.
 
     Args:
         is_terminal: whether to escape characters that move a cursor, also in texts from the store.
+        body: how bodies are written, one of bodies.FORMS; None: as text if they are UTF-8, else in base64.
+
+    Raises:
+        OptionError: this format has no such bodies.
     """
-    _WRITERS[kind](schema, batches, sink, is_terminal)
+    if body == "json":
+        if kind != "json":
+            raise OptionError("--body json: only --format json has bodies that are JSON; use --body text")
+        _write_json(schema, batches, sink, is_terminal, json_body)
+        return
+    _WRITERS[kind](*with_bodies(schema, batches, body or ""), sink, is_terminal)
 
 
-def _write_json(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
+def _write_json(
+    schema: pa.Schema,
+    batches: Batches,
+    sink: IO[bytes],
+    is_terminal: bool,
+    changed: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row,
+) -> None:
     for batch in batches:
-        lines = (json.dumps(_plain(row), ensure_ascii=is_terminal) for row in rows_of(batch, is_for_people=False))
+        rows = map(changed, rows_of(batch, is_for_people=False))
+        lines = (json.dumps(_plain(row), ensure_ascii=is_terminal) for row in rows)
         sink.write("".join(f"{line}\n" for line in lines).encode(errors="surrogatepass"))
         sink.flush()
 

@@ -3,14 +3,16 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import click
 import pyarrow as pa
 
 from rmqstore_spark.cli import formats
+from rmqstore_spark.cli.bodies import with_bodies
 from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL, NOT_FOUND
 from rmqstore_spark.cli.parameters import ROWS_SHOWN
+from rmqstore_spark.cli.template import Template
 from rmqstore_spark.errors import OptionError, counted, one_line
 from rmqstore_spark.query.options import Use, check_columns, going_with
 from rmqstore_spark.read.run.told import Listener
@@ -35,6 +37,9 @@ class Output:
             order in which rows are found.
         is_wide: whether a table for people is as wide as its rows need.
         is_forced: whether an existing file may be replaced.
+        parts: the columns whose values are directories below `path`; None: it is one file.
+        body: how bodies are shown or written, one of bodies.FORMS; None: as each format has bytes.
+        template: what each row becomes instead; None: a format has them.
     """
 
     kind: str | None = None
@@ -43,11 +48,14 @@ class Output:
     sort: str | None = None
     is_wide: bool = False
     is_forced: bool = False
+    parts: list[str] | None = None
+    body: str | None = None
+    template: Template | None = None
 
     @property
     def is_table(self) -> bool:
         """Are rows shown as a table for people?"""
-        return self.kind in (None, "table") and self.path is None
+        return self.kind in (None, "table") and self.path is None and self.template is None
 
     def put(self, schema: pa.Schema, batches: Batches) -> int:
         """Show rows, or write them to a file.
@@ -55,7 +63,12 @@ class Output:
         Returns:
             The number of rows written. For a table for people, a number that is 0 only if there are no rows.
         """
-        kind: Any = self.kind or ("table" if self.path is None else formats.format_of(self.path))
+        kind: Any = self.kind or ("template" if self.template is not None else None)
+        if self.parts is not None:
+            if self.path is None or kind not in (None, "parquet"):
+                raise OptionError("--partition-by: give --output DIRECTORY, and no --format but parquet")
+            kind = "parquet"
+        kind = kind or ("table" if self.path is None else formats.format_of(self.path))
         if self.path is not None and kind == "table":
             raise OptionError("--output: a table is for people; give --format json, csv, parquet or arrow")
         if kind in ("parquet", "arrow") and self.path is None and sys.stdout.isatty():
@@ -68,24 +81,36 @@ class Output:
         if kind == "table":
             from rmqstore_spark.cli.screen import show_rows
 
+            schema, batches = with_bodies(schema, batches, self.body or "")
             show_rows(schema, count.of(batches), most, is_wide=self.is_wide)
             return count.rows
         some = count.of(first(batches, self.limit) if self.limit else batches)
         if self.path is None:
-            write_out(kind, schema, some)
+            self.write(kind, schema, some, sys.stdout.buffer, is_terminal=sys.stdout.isatty())
             return count.rows
         from rmqstore_spark.cli.output_file import output_file
         from rmqstore_spark.cli.progress_bar import progress_bars
 
+        if self.parts is not None:
+            from rmqstore_spark.cli import partitioned
+
+            with progress_bars():
+                partitioned.write(*with_bodies(schema, some, self.body or ""), self.path, self.parts)
+            click.echo(f"{one_line(self.path)} has {counted(count.rows, 'row')}", err=True)
+            return count.rows
         with output_file(self.path, self.is_forced) as sink, progress_bars():
-            formats.write(kind, schema, some, sink)
+            self.write(kind, schema, some, sink)
         click.echo(f"{one_line(self.path)} has {counted(count.rows, 'row')}", err=True)
         return count.rows
 
-
-def write_out(kind: Any, schema: pa.Schema, batches: Batches) -> None:
-    """Write rows to standard output, in a format for programs."""
-    formats.write(kind, schema, batches, sys.stdout.buffer, is_terminal=sys.stdout.isatty())
+    def write(
+        self, kind: Any, schema: pa.Schema, batches: Batches, sink: IO[bytes], *, is_terminal: bool = False
+    ) -> None:
+        """Write rows in a format for programs, or by the template."""
+        if self.template is not None:
+            self.template.write(batches, sink, is_terminal)
+        else:
+            formats.write(kind, schema, batches, sink, is_terminal=is_terminal, body=self.body)
 
 
 def in_order(schema: pa.Schema, batches: Batches, columns: str, most: int | None) -> Batches:

@@ -35,7 +35,7 @@ def output_file(path: str, is_forced: bool) -> Iterator[IO[bytes]]:
             with os.fdopen(os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY), "wb") as sink:
                 yield sink
             return
-        _refuse_in_store(path, target)
+        refuse_in_store(path, target)
         if there is not None and not is_forced:
             raise OptionError(
                 f"--output {one_line(path)}: this file exists; give another name, or --force to replace it"
@@ -50,7 +50,7 @@ def output_file(path: str, is_forced: bool) -> Iterator[IO[bytes]]:
         raise OptionError(f"--output {one_line(path)}: cannot be written: {why.strerror}") from None
 
 
-def _refuse_in_store(path: str, target: str) -> None:
+def refuse_in_store(path: str, target: str) -> None:
     """Refuse a file in a store: reading a store never changes it."""
     above = os.path.dirname(target)
     while True:

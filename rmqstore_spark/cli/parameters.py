@@ -5,7 +5,9 @@ from collections.abc import Mapping
 import click
 
 from rmqstore_spark.cli import formats
+from rmqstore_spark.cli.bodies import FORMS
 from rmqstore_spark.cli.completion import COMPLETED, words
+from rmqstore_spark.cli.template import MEANINGS
 from rmqstore_spark.errors import nearest
 from rmqstore_spark.query.options import OPTIONS, Option, Use, going_with
 from rmqstore_spark.tables.table import Table
@@ -96,6 +98,38 @@ def some_paths(metavar: str = "PATH...") -> click.Argument:
 def one_path() -> click.Argument:
     """An argument: one store."""
     return click.Argument(["path"])
+
+
+def body_options() -> list[click.Parameter]:
+    """The options that say how bodies are shown, and the template of what each message becomes."""
+    return [
+        click.Option(
+            ["--body"],
+            type=click.Choice(FORMS),
+            help="bodies as text, in hex or base64; json: as the JSON that they are, with --format json. "
+            "[default: text; in base64 where they are no text]",
+        ),
+        click.Option(["--template"], metavar="TEXT", help=f"what each message becomes: {MEANINGS}"),
+    ]
+
+
+def partition_option() -> click.Option:
+    """The option that writes a directory of Parquet files."""
+
+    def parsed(ctx: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
+        if text is None:
+            return None
+        from rmqstore_spark.cli.partitioned import names_of
+
+        return names_of(text)
+
+    return click.Option(
+        ["--partition-by"],
+        metavar="COLUMNS",
+        callback=parsed,
+        help="--output is a new directory, with Parquet files in a directory for each value of these columns; day and "
+        "hour are those of storeTimestamp",
+    )
 
 
 def group_option() -> click.Option:

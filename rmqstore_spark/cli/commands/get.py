@@ -6,7 +6,7 @@ import click
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.output import Batches, Output, first, found_code
-from rmqstore_spark.cli.parameters import one_path, options_for, output_options
+from rmqstore_spark.cli.parameters import body_options, one_path, options_for, output_options
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.query.options import MESSAGES, Use
 from rmqstore_spark.read.run.told import heard
@@ -18,6 +18,7 @@ from rmqstore_spark.read.run.told import heard
         click.Argument(["wanted"], metavar="[ID]", required=False),
         *options_for(Use.GET),
         *output_options("all"),
+        *body_options(),
     ],
     "One message, by its msgId or offsetMsgId; or those with a key. All that is known of them, and their bodies.",
     "/data/store --key order-4711",
@@ -27,7 +28,7 @@ def get(path: str, wanted: str | None, output: Output, given: dict[str, str]) ->
         raise click.UsageError("give an ID, or --key")
     if wanted is not None:
         given["msgId"] = wanted
-    is_in_full = output.kind is None and output.path is None and "columns" not in given
+    is_in_full = output.kind is None and output.is_table and output.body is None and "columns" not in given
     given.setdefault("columns", ",".join([*DEFAULT_COLUMNS, "store"]))
     from rmqstore_spark.cli.reading import batches_of
 
