@@ -112,6 +112,13 @@ public final class Client {
                 Light.run(producer, broker, words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3]),
                     Integer.parseInt(words[4]));
                 break;
+            case "compacted":
+                Compacted.create(producer, words[1], Integer.parseInt(words[2]));
+                break;
+            case "values":
+                Compacted.send(
+                    producer, queue(words), Integer.parseInt(words[3]), Integer.parseInt(words[4]), Long.parseLong(words[5]));
+                break;
             case "admin":
                 new Admin(producer, address).run();
                 break;

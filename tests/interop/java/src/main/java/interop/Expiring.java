@@ -1,6 +1,7 @@
 package interop;
 
 import java.io.File;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.broker.BrokerStartup;
@@ -20,7 +21,7 @@ public final class Expiring {
 
     public static void main(String[] args) throws Exception {
         BrokerController broker = BrokerStartup.start(BrokerStartup.createBrokerController(args));
-        DefaultMessageStore store = (DefaultMessageStore) broker.getMessageStore();
+        DefaultMessageStore store = own(broker.getMessageStore());
         Method clean = DefaultMessageStore.class.getDeclaredMethod("cleanFilesPeriodically");
         clean.setAccessible(true);
         File asked = new File(System.getProperty("user.home"), "expire");
@@ -32,6 +33,17 @@ public final class Expiring {
             }
             Thread.sleep(20);
         }
+    }
+
+    /** The store that plug-ins are put around, each of which has the next one. */
+    private static DefaultMessageStore own(Object store) throws Exception {
+        Object found = store;
+        while (!(found instanceof DefaultMessageStore)) {
+            Field next = found.getClass().getSuperclass().getDeclaredField("next");
+            next.setAccessible(true);
+            found = next.get(found);
+        }
+        return (DefaultMessageStore) found;
     }
 
     private static void delete(CommitLog log, MessageStoreConfig settings) throws Exception {

@@ -1,0 +1,133 @@
+"""A real broker with a tiered store: what it has brought there, and what it has deleted of its own log since; a killed
+one, whose metadata lags."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.reading import read
+
+from interop import rocketmq
+from interop.expiring import ExpiringBroker
+from interop.rocketmq import Client, Record, Sizes
+from rmqstore_spark import Store
+
+pytestmark = pytest.mark.interop
+
+TOPIC, GROUP, QUEUES = "Orders", "billing", 2
+PATIENCE = 120.0  # seconds
+COLUMNS = ["msgId", "queueId", "queueOffset", "keys", "commitLogOffset"]
+
+
+def settings(tier: Path) -> dict[str, object]:
+    return {
+        "messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore",
+        "tieredBackendServiceProvider": "org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
+        "tieredStoreFilePath": tier,
+        "tieredStorageLevel": "NOT_IN_DISK",
+        "tieredStoreCommitLogMaxSize": 4000,
+        "tieredStoreConsumeQueueMaxSize": 400,
+        "tieredStoreIndexFileMaxHashSlotNum": 100,
+        "tieredStoreIndexFileMaxIndexNum": 40,
+        "tieredStoreGroupCommitTimeout": 500,
+        "commitLogRollingInterval": 1,
+        "commitLogRollingMinimumSize": 1000,
+    }
+
+
+def sent(client: Client, count: int, text: str) -> list[Record]:
+    found: list[Record] = []
+    for queue_id in range(QUEUES):
+        found += client.run("send", TOPIC, queue_id, count, text)
+    return found
+
+
+def brought(tier: Path) -> int:
+    """How many messages the tier has."""
+    return len(read(tier, subscribe=TOPIC, columns=["queueOffset"])) if any(tier.glob("*/*/*/*/COMMIT_LOG/*")) else 0
+
+
+def wait_until_brought(tier: Path, count: int) -> None:
+    end = time.monotonic() + PATIENCE
+    while brought(tier) < count:
+        if time.monotonic() > end:
+            raise AssertionError(f"{brought(tier)} of {count} messages were brought")
+        time.sleep(0.5)
+
+
+def as_sent(records: list[Record]) -> list[tuple[str, int, int, str]]:
+    return sorted((r["msgId"], r["queueId"], r["queueOffset"], r["keys"]) for r in records)
+
+
+def received(client: Client, count: int) -> set[str]:
+    """The ids of so many messages, and of what comes soon after, that the group has not consumed."""
+    records = client.run("consume", TOPIC, GROUP, count, 500)
+    return {record["properties"]["UNIQ_KEY"] for record in records if record["kind"] == "message"}
+
+
+@pytest.mark.usefixtures("real")
+def test_tier_of_a_broker(tmp_path: Path) -> None:
+    root, tier = tmp_path / "store", tmp_path / "tier"
+    sizes = Sizes(segment=16 * 1024, queue_file=400, index_slots=50, index_items=120)
+    with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
+        client = broker.client()
+        client.run("create", TOPIC, QUEUES)
+        acknowledged = sent(client, 400, "early")
+        consumed = received(client, len(acknowledged))
+        assert consumed == {record["msgId"] for record in acknowledged}
+        wait_until_brought(tier, len(acknowledged))
+        broker.expire()
+        end = time.monotonic() + PATIENCE
+        while broker.is_expiring() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert min(broker.segments()) > 0
+        acknowledged += sent(client, 100, "late")
+        joined = read(root, subscribe=TOPIC, tiered=str(tier), columns=COLUMNS)
+        assert as_sent(joined) == as_sent(acknowledged)
+        for queue_id in range(QUEUES):  # a consumer gets the same
+            got = client.run("pull", TOPIC, queue_id, 0, 1 << 40)
+            ids = [m["properties"]["UNIQ_KEY"] for m in got if m["kind"] == "message"]
+            assert ids == [row["msgId"] for row in joined if row["queueId"] == queue_id]
+        broker.kill_alone()
+    assert as_sent(read(root, subscribe=TOPIC, tiered=str(tier), columns=COLUMNS)) == as_sent(acknowledged)
+    local = read(root, subscribe=TOPIC, columns=COLUMNS)
+    alone = read(tier, subscribe=TOPIC, columns=COLUMNS)
+    assert len(local) < len(acknowledged)
+    assert len(local) + len(alone) > len(acknowledged), "nothing is in both"
+    assert set(as_sent(local)) | set(as_sent(alone)) == set(as_sent(acknowledged))
+    assert max(Counter(row["msgId"] for row in alone).values()) == 1
+    assert [row for row in Store(tier).check().to_pylist() if row["severity"] == "error"] == []
+    metadata = root / "config" / "tieredStoreMetadata.json"
+    for text in (re.sub(r'"size":\d+', '"size":0', metadata.read_text()), "{"):  # it lags, or is cut off
+        metadata.write_text(text)
+        assert read(tier, subscribe=TOPIC, columns=COLUMNS) == alone
+    for record in (acknowledged[0], acknowledged[-1]):
+        (row,) = read(root, tiered=str(tier), msgId=record["msgId"], columns=COLUMNS)
+        assert as_sent([row]) == as_sent([record])
+    # The broker that starts on what the kill left, and goes on.
+    with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
+        client = broker.client()
+        acknowledged += sent(client, 50, "again")
+        wait_until_brought(tier, len(acknowledged))
+        broker.stop()
+    assert as_sent(read(root, subscribe=TOPIC, tiered=str(tier), columns=COLUMNS)) == as_sent(acknowledged)
+    assert as_sent(read(tier, subscribe=TOPIC, columns=COLUMNS)) == as_sent(acknowledged)
+    # The exit: a plain store of both, on which a plain broker serves everything, and the group goes on.
+    copy = tmp_path / "copy"
+    copied = Store(root).copy(copy, tiered=tier)
+    assert copied.lost.num_rows == 0
+    assert as_sent(read(copy, subscribe=TOPIC, columns=COLUMNS)) == as_sent(acknowledged)
+    assert [row for row in Store(copy).check().to_pylist() if row["severity"] == "error"] == []
+    with ExpiringBroker(rocketmq.NEWEST, copy, tmp_path / "home", sizes) as broker:
+        client = broker.client()
+        everything = [m for at in range(QUEUES) for m in client.run("pull", TOPIC, at, 0, 1 << 40)]
+        assert [m["properties"]["UNIQ_KEY"] for m in everything if m["kind"] == "message"] == [
+            record["msgId"] for record in sorted(acknowledged, key=lambda r: (r["queueId"], r["queueOffset"]))
+        ]
+        assert received(client, len(acknowledged) - len(consumed)) == {
+            record["msgId"] for record in acknowledged if record["msgId"] not in consumed
+        }
