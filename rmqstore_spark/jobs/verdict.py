@@ -69,11 +69,12 @@ def verdict(rows: Sequence[Row], store: str, is_tiered: bool = False) -> Verdict
     return Verdict(text, is_good, _commands(serious, store))
 
 
-def looked_at(logs: Sequence[Snapshot]) -> str:
+def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:
     """What a check has looked at, in words.
 
     Args:
         logs: the logs of one store: one, or of a tiered store that of each queue.
+        is_tiered: whether the store is a tiered one, which has nothing else that is checked.
     """
     facts = [queue for log in logs for queue in queue_facts(log) if queue.kind != "lmq"]
     messages = sum(queue.end - queue.least for queue in facts)
@@ -82,6 +83,8 @@ def looked_at(logs: Sequence[Snapshot]) -> str:
         + counted(sum(len(log.log.extents) for log in logs), "segment"),
         f"{counted(messages, 'message')} in {counted(len(facts), 'queue')}",
     ]
+    if is_tiered:
+        return ", ".join(parts)
     index = sum(len(index_paths(log.layout.index, log.files)) for log in logs)
     return ", ".join([*parts, counted(index, "index file"), "config and consumers' offsets"])
 

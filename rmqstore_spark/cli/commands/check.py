@@ -54,7 +54,8 @@ def _show(paths: Sequence[str], given: dict[str, str], found: pa.Table, limit: i
         if len(by_store) > 1:
             click.echo(one_line(root))
         own = [row for row in rows if row["store"] == root]
-        answer = verdict(own, root, is_tiered=logs[0].layout.queue is not None)
-        show_verdict(answer, looked_at(logs))
+        is_tiered = logs[0].layout.queue is not None
+        answer = verdict(own, root, is_tiered)
+        show_verdict(answer, looked_at(logs, is_tiered))
         show_findings(own, limit)
         show_commands(answer)
