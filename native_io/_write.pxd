@@ -53,8 +53,6 @@ cdef extern from "encode.h" nogil:
     int64_t rmq_encode(rmq_encoder *e, const rmq_rows *r, uint8_t *to, int32_t *sizes, rmq_refusal *why)
 
 cdef extern from "dispatch.h" nogil:
-    enum:
-        RMQ_QUEUE_UNIT_SIZE
     const int64_t rmq_max_queue_offset
     ctypedef struct rmq_queue:
         int64_t next
@@ -66,6 +64,7 @@ cdef extern from "dispatch.h" nogil:
         int64_t queue
         int64_t offset
         int64_t count
+        int64_t size
     ctypedef struct rmq_dispatcher:
         int index_tags
         int light_queues
@@ -80,10 +79,12 @@ cdef extern from "dispatch.h" nogil:
         int64_t inner_batches
         int64_t bytes
     void rmq_free_dispatcher(rmq_dispatcher *d)
+    int rmq_add_batch_topic(rmq_dispatcher *d, const uint8_t *name, int64_t size)
     int32_t rmq_know_queue(rmq_dispatcher *d, const uint8_t *topic, int32_t size, int32_t id)
     rmq_queue *rmq_queue_at(rmq_dispatcher *d, int32_t number)
     int rmq_place(rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp, int keep)
     int rmq_dispatch(rmq_dispatcher *d, rmq_walk *w, int64_t most)
+    int64_t rmq_units_size(const rmq_dispatcher *d)
     int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs)
     void rmq_forget(rmq_dispatcher *d)
 

@@ -1,7 +1,7 @@
 """Writing: rows to staged units, staged units to units of a log, and the data that a broker derives from a log. See
 _common.pyi for the terms."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -60,10 +60,10 @@ class Dispatched(NamedTuple):
     """The data derived from some units of a log. Queues are numbers: indices into Dispatcher.queues.
 
     Attributes:
-        units: the ConsumeQueue units, 20 bytes each, of all messages that belong in a queue: grouped by queue, within a
-            queue in log order.
+        units: the ConsumeQueue units of all messages that belong in a queue, 20 bytes each, 46 in a BatchCQ: grouped by
+            queue, within a queue in log order.
         run_queue, run_offset, run_count: the runs in `units`: `run_count` units of one queue whose queue offsets go
-            from `run_offset` on without a gap.
+            from `run_offset` on, without a gap except in a BatchCQ.
         key_hash, key_position, key_timestamp: the index entries (key hash, physical offset, store time in ms), in the
             order in which a broker puts them.
         last_position: physical offset of the last unit; 0 when there was none.
@@ -71,9 +71,10 @@ class Dispatched(NamedTuple):
         least_timestamp, most_timestamp: the bounds of all store times in ms; without units, the most is below the
             least.
         fall: the most by which a unit is older than one before it, in ms; 0 where store times do not go back.
-        inner_batches: units that hold several messages (sysFlag 0x80). Such units belong into a BatchConsumeQueue; here
-            each counts as one message.
+        inner_batches: units that hold several messages (sysFlag 0x80), but whose topic has no BatchCQ. Here each counts
+            as one message.
         nbytes: bytes of all these units of the log, also of units that are in no queue.
+        run_size: bytes of a unit in each run.
     """
 
     units: npt.NDArray[np.uint8]
@@ -90,6 +91,7 @@ class Dispatched(NamedTuple):
     fall: int
     inner_batches: int
     nbytes: int
+    run_size: npt.NDArray[np.int64]
 
     def runs(self) -> Iterator[tuple[int, int, memoryview]]:
         """(queue, first queue offset, ConsumeQueue units) of each run."""
@@ -104,9 +106,13 @@ class Dispatcher:
     Args:
         index_tags: whether a message's tags are an index key too (`topic#T#tags`), as for brokers of 5.5.0.
         light_queues: whether a message's light queues (LMQ) get units, too, at the offsets that its properties have.
+        batch_topics: the topics whose queues are BatchCQs. A unit there whose properties give no possible first queue
+            offset and number of messages, which a broker would not put there, has 0 messages.
     """
 
-    def __init__(self, *, index_tags: bool = False, light_queues: bool = False) -> None: ...
+    def __init__(
+        self, *, index_tags: bool = False, light_queues: bool = False, batch_topics: Collection[str] = ()
+    ) -> None: ...
     @property
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queueId) of each queue by its number."""

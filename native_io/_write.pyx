@@ -142,27 +142,35 @@ cdef class Encoder(OneAtATime):
 class Dispatched(collections.namedtuple("Dispatched", (
     "units", "run_queue", "run_offset", "run_count", "key_hash", "key_position", "key_timestamp",
     "last_position", "last_timestamp", "least_timestamp", "most_timestamp", "fall", "inner_batches", "nbytes",
+    "run_size",
 ))):
     __slots__ = ()
 
     def runs(self):
         units = memoryview(self.units)
         begin = 0
-        for queue, offset, count in zip(self.run_queue.tolist(), self.run_offset.tolist(), self.run_count.tolist()):
-            end = begin + RMQ_QUEUE_UNIT_SIZE * count
+        columns = (self.run_queue, self.run_offset, self.run_count, self.run_size)
+        for queue, offset, count, size in zip(*(column.tolist() for column in columns)):
+            end = begin + size * count
             yield queue, offset, units[begin:end]
             begin = end
 
 
 cdef class Dispatcher(OneAtATime):
     cdef rmq_dispatcher *dispatcher
+    cdef list batch_topics  # keeps the bytes that the dispatcher points to
 
-    def __cinit__(self, *, bint index_tags=False, bint light_queues=False):
+    def __cinit__(self, *, bint index_tags=False, bint light_queues=False, batch_topics=()):
+        cdef bytes name
         self.dispatcher = <rmq_dispatcher *>calloc(1, sizeof(rmq_dispatcher))
         if self.dispatcher == NULL:
             raise MemoryError()
         self.dispatcher.index_tags = index_tags
         self.dispatcher.light_queues = light_queues
+        self.batch_topics = [topic.encode() for topic in batch_topics]
+        for name in self.batch_topics:
+            if rmq_add_batch_topic(self.dispatcher, name, len(name)) < 0:
+                raise MemoryError()
         rmq_forget(self.dispatcher)
 
     def __dealloc__(self):
@@ -227,7 +235,7 @@ cdef class Dispatcher(OneAtATime):
         cdef rmq_dispatcher *d = self.dispatcher
         cdef int64_t n = d.units.size, m = d.entries.size, i, runs_count
         key_hash, key_position, key_timestamp = np.empty(m, np.int32), np.empty(m, np.int64), np.empty(m, np.int64)
-        units, runs = np.empty(RMQ_QUEUE_UNIT_SIZE * n, np.uint8), np.empty((n, 3), np.int64)
+        units, runs = np.empty(rmq_units_size(d), np.uint8), np.empty((n, 4), np.int64)
         cdef int32_t[::1] key_hash_view = key_hash
         cdef int64_t[::1] key_position_view = key_position, key_timestamp_view = key_timestamp
         cdef uint8_t[::1] units_view = units
@@ -244,7 +252,7 @@ cdef class Dispatcher(OneAtATime):
         dispatched = Dispatched(
             units, runs[:runs_count, 0].astype(np.int32), runs[:runs_count, 1].copy(), runs[:runs_count, 2].copy(),
             key_hash, key_position, key_timestamp, d.last_position, d.last_timestamp, d.least_timestamp,
-            d.most_timestamp, d.fall, d.inner_batches, d.bytes,
+            d.most_timestamp, d.fall, d.inner_batches, d.bytes, runs[:runs_count, 3].copy(),
         ) if runs_count >= 0 else None
         if runs_count >= 0:
             rmq_forget(d)

@@ -7,7 +7,9 @@
  *     PREPARED           0                       no             yes
  *     ROLLBACK           0                       no             no
  *
- * A ConsumeQueue unit is: i64 physicalOffset, i32 size, i64 tagsCode. Each light queue of a message gets the same unit. */
+ * A ConsumeQueue unit is: i64 physicalOffset, i32 size, i64 tagsCode. Each light queue of a message gets the same unit.
+ * That of a BatchCQ goes on with: i64 storeTimestamp, i64 queueOffset of the first message, i16 messages, i32 -1, i32 0
+ * (queue.BatchConsumeQueue.putBatchMessagePositionInfo). */
 #ifndef RMQ_DISPATCH_H
 #define RMQ_DISPATCH_H
 
@@ -20,6 +22,7 @@
 #include "light_queues.h"
 #include "memory.h"
 #include "properties.h"
+#include "queue_units.h"
 #include "queues.h"
 #include "schedule.h"
 #include "unit.h"
@@ -31,8 +34,9 @@ static const int64_t rmq_max_queue_offset = INT64_MAX / RMQ_QUEUE_UNIT_SIZE; /* 
 typedef struct {
     int64_t next;        /* queueOffset of the next message that is placed */
     uint32_t key_prefix; /* Java's hash of the topic and '#', with which an index key begins */
-    int32_t is_schedule;
+    int32_t is_schedule, is_batch;
     int64_t pending;     /* units since the last rmq_group */
+    int64_t at;          /* in rmq_group: where the queue's next unit goes */
 } rmq_queue;
 
 typedef struct {
@@ -40,15 +44,26 @@ typedef struct {
     int32_t queue, size;
 } rmq_queue_unit;
 
+/* What the unit of a BatchCQ has beside that. No message has it where `messages` is not above 0. */
+typedef struct {
+    int64_t timestamp, base;
+    int32_t messages;
+} rmq_batch_unit;
+
 typedef struct {
     int64_t position, timestamp;
     int64_t hash;
 } rmq_index_entry;
 
-/* Units of one queue, without a gap, from `offset` on. */
+/* Units of one queue, from `offset` on: without a gap, except in a BatchCQ. `size`: bytes of each. */
 typedef struct {
-    int64_t queue, offset, count;
+    int64_t queue, offset, count, size;
 } rmq_run;
+
+typedef struct {
+    const uint8_t *name;
+    int64_t size;
+} rmq_topic;
 
 typedef struct {
     int index_tags;   /* whether tags are index keys too, as for brokers of 5.5.0 */
@@ -58,6 +73,8 @@ typedef struct {
     rmq_list units;   /* of rmq_queue_unit, in log order */
     rmq_list entries; /* of rmq_index_entry, in the order a broker puts them */
     rmq_list touched; /* of int32_t: the queues that have pending units */
+    rmq_list batches; /* of rmq_batch_unit: for each unit of a BatchCQ */
+    rmq_list batch_topics; /* of rmq_topic: those whose queues are BatchCQs; few */
     int64_t last_position, last_timestamp, inner_batches;
     int64_t least_timestamp, most_timestamp; /* of all units; the most is below the least where there is none */
     uint64_t fall;   /* the most by which a unit is older than one before it */
@@ -71,6 +88,8 @@ static void rmq_free_dispatcher(rmq_dispatcher *d) {
     free(d->units.data);
     free(d->entries.data);
     free(d->touched.data);
+    free(d->batches.data);
+    free(d->batch_topics.data);
     free(d);
 }
 
@@ -78,6 +97,20 @@ static void rmq_free_dispatcher(rmq_dispatcher *d) {
 
 static inline rmq_queue *rmq_queue_at(rmq_dispatcher *d, int32_t number) {
     return (rmq_queue *)d->states.data + number;
+}
+
+/* Add a topic whose queues are BatchCQs, before the first unit; the name stays the caller's. */
+static inline int rmq_add_batch_topic(rmq_dispatcher *d, const uint8_t *name, int64_t size) {
+    RMQ_TRY(rmq_list_reserve(&d->batch_topics, 1, sizeof(rmq_topic)));
+    ((rmq_topic *)d->batch_topics.data)[d->batch_topics.size++] = (rmq_topic){name, size};
+    return 0;
+}
+
+static inline int rmq_has_batches(const rmq_dispatcher *d, const uint8_t *topic, int32_t size) {
+    const rmq_topic *const topics = d->batch_topics.data;
+    for (int64_t i = 0; i < d->batch_topics.size; i++)
+        if (topics[i].size == size && memcmp(topics[i].name, topic, (size_t)size) == 0) return 1;
+    return 0;
 }
 
 /* The number of a queue, which gets one if it has none yet; -1 when there is no memory. */
@@ -90,6 +123,7 @@ static inline int32_t rmq_know_queue(rmq_dispatcher *d, const uint8_t *topic, in
     *rmq_queue_at(d, number) = (rmq_queue){
         .key_prefix = 31 * rmq_java_hash(0, topic, size) + '#',
         .is_schedule = rmq_is_schedule_topic(topic, size),
+        .is_batch = rmq_has_batches(d, topic, size),
     };
     d->states.size += 1;
     return number;
@@ -113,6 +147,39 @@ __attribute__((noinline)) static int64_t rmq_due(const rmq_splitter *s, const ui
             return 0;
     }
     return level > 0 ? (int64_t)((uint64_t)timestamp + (uint64_t)rmq_delay_of(level)) : 0;
+}
+
+/* Long.parseLong, except for digits that are not ASCII, and for numbers below 0. Returns 0 when the text is no such number. */
+static inline int rmq_parse_offset(const uint8_t *p, int64_t n, int64_t *number) {
+    const int64_t sign = n > 0 && *p == '+';
+    int64_t value = 0;
+    if (n == sign) return 0;
+    for (int64_t i = sign; i < n; i++) {
+        const int64_t digit = (int64_t)p[i] - '0';
+        if (digit < 0 || digit > 9 || value > (INT64_MAX - digit) / 10) return 0;
+        value = 10 * value + digit;
+    }
+    *number = value;
+    return 1;
+}
+
+/* The messages of a unit in a BatchCQ, as properties INNER_BASE and INNER_NUM say; where one is missing, the unit is one
+ * message (CommitLog.setBatchSizeIfNeeded). A broker takes no message whose numbers it cannot read. */
+__attribute__((noinline)) static rmq_batch_unit rmq_batch_of(const rmq_splitter *s, const uint8_t *p, int32_t n,
+                                                             int64_t timestamp, int64_t queue_offset) {
+    const rmq_batch_unit none = {timestamp, 0, 0}, single = {timestamp, queue_offset, 1};
+    const rmq_property *base = NULL, *count = NULL;
+    for (int32_t i = 0; i < n; i++) {
+        const rmq_property *found = &s->found[i];
+        const int32_t size = found->separator - found->name;
+        if (size == 10 && rmq_is(p + found->name, "INNER_BASE", 10)) base = found;
+        if (size == 9 && rmq_is(p + found->name, "INNER_NUM", 9)) count = found;
+    }
+    if (base == NULL || count == NULL) return queue_offset < 0 ? none : single;
+    rmq_batch_unit unit = none;
+    if (!rmq_parse_offset(p + base->separator + 1, base->end - base->separator - 1, &unit.base)) return none;
+    if (!rmq_parse_int(p + count->separator + 1, count->end - count->separator - 1, &unit.messages)) return none;
+    return unit.messages > INT16_MAX ? none : unit;
 }
 
 static inline int rmq_put_entry(rmq_dispatcher *d, uint32_t prefix, const uint8_t *key, int64_t size, int64_t position,
@@ -154,6 +221,7 @@ __attribute__((noinline)) static int rmq_put_lights(rmq_dispatcher *d, rmq_light
         unit.queue = rmq_know_queue(d, light.name, (int32_t)light.name_size, 0);
         unit.queue_offset = light.offset;
         if (unit.queue < 0) return -1;
+        if (rmq_queue_at(d, unit.queue)->is_batch) continue; /* no light queue is, whatever topics.json says */
         RMQ_TRY(rmq_put_unit(d, unit));
     }
     return 0;
@@ -178,11 +246,15 @@ static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t numb
     else if ((uint64_t)d->most_timestamp - (uint64_t)timestamp > d->fall)
         d->fall = (uint64_t)d->most_timestamp - (uint64_t)timestamp;
     d->bytes += u->total;
-    d->inner_batches += (u->sys_flag & RMQ_SYSFLAG_INNER_BATCH) != 0;
+    d->inner_batches += (u->sys_flag & RMQ_SYSFLAG_INNER_BATCH) != 0 && !rmq_queue_at(d, number)->is_batch;
     if ((u->sys_flag & RMQ_SYSFLAG_TRANSACTION_TYPE) == RMQ_SYSFLAG_TRANSACTION_ROLLBACK) return 0;
     const int32_t n = rmq_split(s, p, u->properties_length, readable_end, &names, &known, machine);
     rmq_queue *q = rmq_queue_at(d, number);
     if (rmq_is_queued(u)) {
+        if (__builtin_expect(q->is_batch, 0)) {
+            RMQ_TRY(rmq_list_reserve(&d->batches, 1, sizeof(rmq_batch_unit)));
+            ((rmq_batch_unit *)d->batches.data)[d->batches.size++] = rmq_batch_of(s, p, n, timestamp, queue_offset);
+        }
         int64_t tags_code = q->is_schedule ? rmq_due(s, p, n, timestamp) : 0;
         if (tags_code == 0 && names->tags >= 0) {
             const rmq_property *tags = &s->found[names->tags];
@@ -294,36 +366,55 @@ RMQ_FOR_MACHINES(int, rmq_dispatch, (rmq_dispatcher *d, rmq_walk *w, int64_t mos
 
 /* ---- handing over */
 
-/* The collected ConsumeQueue units as they are on disk, queue by queue: units.size * 20 bytes at `out`. The runs of each queue
- * go to `runs`, units.size elements. Returns the number of runs, or -1 when there is no memory. */
+/* Bytes of all collected ConsumeQueue units. */
+static inline int64_t rmq_units_size(const rmq_dispatcher *d) {
+    return RMQ_QUEUE_UNIT_SIZE * d->units.size + (RMQ_BATCH_QUEUE_UNIT_SIZE - RMQ_QUEUE_UNIT_SIZE) * d->batches.size;
+}
+
+static inline void rmq_put_batch_unit(uint8_t *p, const rmq_batch_unit *unit) {
+    rmq_put_i64(p + RMQ_AT_BATCH_TIME, unit->timestamp);
+    rmq_put_i64(p + RMQ_AT_BATCH_BASE, unit->base);
+    p[RMQ_AT_BATCH_COUNT] = (uint8_t)(unit->messages >> 8);
+    p[RMQ_AT_BATCH_COUNT + 1] = (uint8_t)unit->messages;
+    rmq_put_i32(p + RMQ_AT_BATCH_COUNT + 2, -1); /* a relic */
+    rmq_put_i32(p + RMQ_AT_BATCH_COUNT + 6, 0);
+}
+
+/* The collected ConsumeQueue units as they are on disk, queue by queue: rmq_units_size() bytes at `out`. The runs of each
+ * queue go to `runs`, units.size elements. Returns the number of runs, or -1 when there is no memory. */
 static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
     const rmq_queue_unit *const units = d->units.data;
+    const rmq_batch_unit *batch = d->batches.data;
     const int32_t *const touched = d->touched.data;
     const int64_t n = d->units.size;
     if (n == 0) return 0;
     int64_t *const offsets = malloc((size_t)n * sizeof *offsets);
     if (offsets == NULL) return -1;
-    for (int64_t i = 0, before = 0; i < d->touched.size; i++) { /* `pending` becomes where the queue's next unit goes */
+    for (int64_t i = 0, before = 0, at = 0; i < d->touched.size; i++) { /* `pending` becomes where the queue's next unit goes */
         rmq_queue *q = rmq_queue_at(d, touched[i]);
         const int64_t pending = q->pending;
         q->pending = before;
+        q->at = at;
         before += pending;
+        at += pending * (q->is_batch ? RMQ_BATCH_QUEUE_UNIT_SIZE : RMQ_QUEUE_UNIT_SIZE);
     }
     for (int64_t i = 0; i < n; i++) {
-        const int64_t k = rmq_queue_at(d, units[i].queue)->pending++;
-        uint8_t *const p = out + RMQ_QUEUE_UNIT_SIZE * k;
+        rmq_queue *const q = rmq_queue_at(d, units[i].queue);
+        uint8_t *const p = out + q->at;
         rmq_put_i64(p, units[i].position);
         rmq_put_i32(p + 8, units[i].size);
         rmq_put_i64(p + 12, units[i].tags_code);
-        offsets[k] = units[i].queue_offset;
+        if (q->is_batch) rmq_put_batch_unit(p, batch++);
+        q->at += q->is_batch ? RMQ_BATCH_QUEUE_UNIT_SIZE : RMQ_QUEUE_UNIT_SIZE;
+        offsets[q->pending++] = units[i].queue_offset;
     }
     int64_t count = 0;
     for (int64_t i = 0, k = 0; i < d->touched.size; i++) {
         rmq_queue *q = rmq_queue_at(d, touched[i]);
-        const int64_t end = q->pending;
+        const int64_t end = q->pending, size = q->is_batch ? RMQ_BATCH_QUEUE_UNIT_SIZE : RMQ_QUEUE_UNIT_SIZE;
         for (int64_t first = 1; k < end; k++, first = 0) {
-            if (first || offsets[k - 1] == INT64_MAX || offsets[k] != offsets[k - 1] + 1)
-                runs[count++] = (rmq_run){touched[i], offsets[k], 0};
+            const int goes_on = q->is_batch || (offsets[k - 1 + first] != INT64_MAX && offsets[k] == offsets[k - 1 + first] + 1);
+            if (first || !goes_on) runs[count++] = (rmq_run){touched[i], offsets[k], 0, size};
             runs[count - 1].count += 1;
         }
         q->pending = 0;
@@ -334,7 +425,7 @@ static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
 
 /* Begin anew, keeping the known queues. */
 static void rmq_forget(rmq_dispatcher *d) {
-    d->units.size = d->entries.size = d->touched.size = 0;
+    d->units.size = d->entries.size = d->touched.size = d->batches.size = 0;
     d->last_position = d->last_timestamp = d->inner_batches = d->bytes = 0;
     d->least_timestamp = INT64_MAX;
     d->most_timestamp = INT64_MIN;

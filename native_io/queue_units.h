@@ -41,8 +41,8 @@ static inline rmq_unit_kind rmq_kind_of_unit(const uint8_t *unit, int is_batch) 
 /* Columns of units, a row of each for every unit. */
 typedef struct {
     int64_t *numbers, *positions, *sizes, *tags_codes;
-    int64_t *queue_offsets, *messages; /* of a message; else its number, and 1 */
-    int64_t *store_times;              /* of a message in a BatchCQ; else 0 */
+    int64_t *queue_offsets, *messages; /* of a message, or of lost ones in a BatchCQ; else its number, and 1 */
+    int64_t *store_times;              /* of such messages in a BatchCQ; else 0 */
     uint8_t *kinds;
 } rmq_unit_columns;
 
@@ -52,7 +52,7 @@ static inline void rmq_read_queue_units(const uint8_t *units, int64_t count, int
     for (int64_t i = 0; i < count; i++) {
         const uint8_t *unit = units + i * (is_batch ? RMQ_BATCH_QUEUE_UNIT_SIZE : RMQ_QUEUE_UNIT_SIZE);
         const rmq_unit_kind kind = rmq_kind_of_unit(unit, is_batch);
-        const int has_base = is_batch && kind == RMQ_UNIT_IS_MESSAGE;
+        const int has_base = is_batch && (kind == RMQ_UNIT_IS_MESSAGE || kind == RMQ_UNIT_IS_LOST);
         to->numbers[i] = number + i;
         to->positions[i] = rmq_i64(unit);
         to->sizes[i] = rmq_i32(unit + 8);

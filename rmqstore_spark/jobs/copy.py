@@ -23,7 +23,7 @@ from rmqstore_spark.jobs.copying.chunks import chunks_of
 from rmqstore_spark.jobs.copying.compaction import CompactionFiles, compaction_files
 from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind
 from rmqstore_spark.jobs.copying.index import say_what_is_not_used
-from rmqstore_spark.jobs.copying.lost import after_log, bounds_of, lost_outside
+from rmqstore_spark.jobs.copying.lost import after_log, batch_ends_of, bounds_of, lost_outside
 from rmqstore_spark.jobs.copying.report import Losses, of_config, of_end, of_queues
 from rmqstore_spark.jobs.copying.rows import merged
 from rmqstore_spark.jobs.copying.selected import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, selected
@@ -42,10 +42,12 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.io.files import status_of
 from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets
-from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import sizes_to_rebuild
+from rmqstore_spark.write.build.topics import of_batches
 from rmqstore_spark.write.new_store import Ends, NewStore, write_new_store
 
 _LAST_TO_TRY = 1024  # of a queue's last messages, in search of one that is whole
@@ -119,11 +121,13 @@ def copy(job: CopyJob) -> Copied:
     losses = Losses() if job.is_salvage else None
     with heard(is_once=job.is_salvage):  # a salvage reads a damaged log several times
         sources = list(_sources(job, logs))
+        _refuse_two_kinds(sources)
         tier = TierRows(job.tier, len(sources), job.options.verify_crc)
         configs = _configs(job, logs, tier)
         batches = [_batches(job, log) for log in logs]
         compacted = compaction_files([log.newest for log in logs], job.options)
         bounds = [dict(bounds_of(source)) if job.is_whole else {} for source in sources]
+        batch_ends = dict(end for source in sources for end in batch_ends_of(source)) if job.is_whole else {}
         order = KeptOffsets(
             sources[0].store.root if len(sources) == 1 else job.target,
             sum(segment.end - segment.start for store in _all_logs(job) for segment in store.segments),
@@ -142,7 +146,7 @@ def copy(job: CopyJob) -> Copied:
             ]
             written = write_new_store(
                 job.target,
-                _new_store(job, logs, bounds, compacted),
+                _with_batches(_new_store(job, logs, bounds, compacted), sources, batch_ends),
                 chunks_of(itertools.chain(tier.before(), merged(streams), tier.after()), order, begins),
                 functools.partial(config_files, sources or tier.sources[:1], configs, is_whole=job.is_whole),
             )
@@ -252,21 +256,48 @@ def _sources(job: CopyJob, logs: list[Copies]) -> Iterator[Source]:
         store = log.newest
         _ = store.log
         waiting = waiting_of(store, job.options, is_one)
+        batch_topics = of_batches({"topicConfigTable": topic_entries(store.root, store.files)}, store.queues)
         if is_one:
-            yield Source(number, store, waiting, {}, None)
+            yield Source(number, store, waiting, {}, None, batch_topics)
             return
         queues = _queue_counts(store)
         first_queue = {topic: at for topic, at in before.items() if not waiting.begins_anew(topic)}
-        yield Source(number, store, waiting, first_queue, queues)
+        yield Source(number, store, waiting, first_queue, queues, batch_topics)
         for topic, count in queues.items():
             before[topic] = before.get(topic, 0) + count
+
+
+def _refuse_two_kinds(sources: list[Source]) -> None:
+    """Refuse topics whose queues are BatchCQs in one source and simple in another: a topic has queues of one kind.
+
+    Raises:
+        OptionError: there is one.
+    """
+    topics = {topic for source in sources for topic in source.batch_topics}
+    for source in sources:
+        known = {*source.store.topics, *source.store.queues.topics}
+        for topic in sorted((topics & known) - set(source.batch_topics)):
+            raise OptionError(
+                f"{source.store.root}: topic {topic!r} has simple queues: expected BatchCQs as in another of the "
+                "stores; leave the topic out (--topic), or copy the stores one by one"
+            )
+
+
+def _with_batches(new: NewStore, sources: list[Source], ends: Ends) -> NewStore:
+    """A new store with BatchCQ topics.
+
+    Args:
+        ends: where their queues go on.
+    """
+    topics = frozenset(topic for source in sources for topic in source.batch_topics)
+    return replace(new, batch_topics=topics, ends={**new.ends, **ends})
 
 
 def _queue_counts(store: Snapshot) -> dict[str, int]:
     """The number of queues of each topic, from the broker's configuration or the queues' directories."""
     counts = dict(store.topics)
     for topic in store.queues.topics:
-        for queue in store.queues.of_topic(topic):
+        for queue in store.queues.all_of_topic(topic):
             counts[topic] = max(counts.get(topic, 0), queue.queue_id + 1)
     return counts
 
@@ -305,7 +336,13 @@ def _sizes(job: CopyJob) -> FileSizes:
     found = [sizes_to_rebuild(store, Sizes(), may_be_cut=job.is_salvage) for store in job.stores]
     if not found:
         return Sizes().or_defaults()
-    return FileSizes(max(each.segment for each in found), found[0].queue_file, found[0].slots, found[0].items)
+    return replace(found[0], segment=max(each.segment for each in found), batch_file=_batch_file(job, found))
+
+
+def _batch_file(job: CopyJob, found: Sequence[FileSizes]) -> int:
+    """The size of files of BatchCQs: that of the first store which has some."""
+    having = [sizes for store, sizes in zip(job.stores, found, strict=True) if store.queues.batch]
+    return (having or found)[0].batch_file
 
 
 def _mode_of(store: Snapshot) -> int:

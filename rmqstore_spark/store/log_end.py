@@ -390,7 +390,7 @@ class LogEnd:
             yield from self._claimed[position]
             return
         claims = []
-        for queue in self._queues:
+        for queue in self._queues.with_batch:
             found = self._claim(queue, position, head)
             if found is not None:
                 claims.append((found[1], queue.queue_id, found[0]))
@@ -405,11 +405,11 @@ class LogEnd:
             head: what is left of the message.
         """
         found = QueueCursor(queue).seek(position)
-        likely = [head.queue_offset] if queue.queue_id == head.queue_id else []
+        likely = [head.queue_offset] if queue.queue_id == head.queue_id and not queue.is_batch else []
         for number in itertools.chain(likely, [found], self._past_left_over(queue, position)):
             unit = queue.unit(number)
             if unit is not None and unit.position == position and unit.size >= FORMAT["SMALLEST_UNIT"]:
-                return number, unit.size
+                return unit.queue_offset, unit.size
         return None
 
     def _past_left_over(self, queue: Queue, position: int) -> Iterator[int]:
@@ -431,7 +431,7 @@ class LogEnd:
         if index is None:
             return True
         with self._open(index) as reader:
-            return reader.has_message(queue, number, unit)
+            return reader.has_message(queue, unit.queue_offset, unit)
 
     def _later_unit(self, stop: _Stop) -> _Stop | None:
         """A later unit that proves that the log goes on."""

@@ -15,7 +15,6 @@ from rmqstore_spark.errors import DamagedStoreError, one_line
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.many_headers import Place
 from rmqstore_spark.store.structures.segments import Damage
@@ -23,12 +22,7 @@ from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 log = logging.getLogger(__name__)
 
-# How all queues are rebuilt where there are BatchCQ topics.
-WITH_A_BROKER = (
-    "only a broker makes queues of BatchCQ topics: put a file `abort` into the store, take `checkpoint` away, start a "
-    "broker on it and stop it"
-)
-
+_WHAT_HELPS = "call rmqstore_spark.rebuild(store) first"
 _FAR = 1 << 30  # bytes before the log's end; the last segment is never too far
 _MOST = (1 << 63) - 1
 
@@ -94,7 +88,7 @@ def _refuse_units_after(store: Snapshot, bounds: QueueBounds, evidence: UnitEvid
             if evidence.message(queue, unit) is not None:
                 raise DamagedStoreError(
                     f"{queue.directory}: expected no unit of a message after queueOffset {bounds.end}, where the queue "
-                    f"seems to end, found that of {unit.number}; {_what_helps(store)}"
+                    f"seems to end, found that of {unit.number}; {_WHAT_HELPS}"
                 )
 
 
@@ -177,7 +171,7 @@ class _Asked:
     def _lags(self, queue: Queue, queue_offset: int, what: str) -> DamagedStoreError:
         return DamagedStoreError(
             f"{self.store.root}: the ConsumeQueues lag the commitlog: queue {queue[1]} of {queue[0]}: expected a unit "
-            f"for queueOffset {queue_offset}, {what}, found none; {_what_helps(self.store)}"
+            f"for queueOffset {queue_offset}, {what}, found none; {_WHAT_HELPS}"
         )
 
 
@@ -188,16 +182,8 @@ def _refuse_unqueued(store: Snapshot) -> None:
     if last is not None and not store.queues.vouch_for(last):
         raise DamagedStoreError(
             f"{store.root}: the ConsumeQueues lag the commitlog: expected a unit for the message of queue "
-            f"{last.queue_id} of {last.topic} at commitLogOffset {last.position}, found none; {_what_helps(store)}"
+            f"{last.queue_id} of {last.topic} at commitLogOffset {last.position}, found none; {_WHAT_HELPS}"
         )
-
-
-def _what_helps(store: Snapshot) -> str:
-    """How queues that lag or are damaged can be repaired."""
-    types = [entry.get("attributes") for entry in topic_entries(store.root, store.files).values()]
-    if store.queues.batch or any("BatchCQ" in each.values() for each in types if isinstance(each, dict)):
-        return WITH_A_BROKER
-    return "call rmqstore_spark.rebuild(store) first"
 
 
 def _last_queued(store: Snapshot) -> Header | None:

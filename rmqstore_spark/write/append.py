@@ -10,8 +10,8 @@ from rmqstore_spark.store.format.queue_block import UNIT_SIZE
 from rmqstore_spark.write.build import checked, stretch, topics, transactions
 from rmqstore_spark.write.build.logfiles import InPlaceWriter, LogWriter
 from rmqstore_spark.write.build.messages import Messages
-from rmqstore_spark.write.build.queuefiles import Queue
 from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import Target
 from rmqstore_spark.write.fs.workshop import transactions_path
 from rmqstore_spark.write.publish.change import Change

@@ -6,7 +6,7 @@ segment, and the queue has a unit for each lost message that no broker can read 
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
@@ -16,9 +16,9 @@ from rmqstore_spark.store.structures.written import WORKSHOP
 from rmqstore_spark.write.build.logfiles import LogWriter
 from rmqstore_spark.write.build.other_files import OtherFile, put_others
 from rmqstore_spark.write.build.placing import Placing
-from rmqstore_spark.write.build.queuefiles import Queue
 from rmqstore_spark.write.build.staging import Chunk
 from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import Target, check_can_exchange, check_kinds, make_root
 from rmqstore_spark.write.fs import disk
 from rmqstore_spark.write.fs.lock import StoreLock
@@ -38,6 +38,7 @@ class NewStore:
         nbytes: about how many bytes the units have.
         sizes: of the store's files.
         ends: where queues go on that may lack their last messages, or all messages.
+        batch_topics: the topics whose queues are BatchCQs.
         has_index: whether the store gets index files.
         index_tags: whether tags are index keys, too.
         mode: the mode of the store's directory if it does not exist yet, and so of everything made in it.
@@ -47,6 +48,7 @@ class NewStore:
     nbytes: int
     sizes: FileSizes
     ends: Mapping[Queue, int]
+    batch_topics: Collection[str] = ()
     has_index: bool = True
     index_tags: bool = False
     mode: int = 0o777
@@ -130,16 +132,20 @@ def _make(
 ) -> Written:
     target = Target(tree.path, new.sizes, start=new.sizes.segment)
     log = LogWriter(tree, target, os.path.join(tree.path, "commitlog"))
-    with StoreFiles(tree, tree.path, target, goes_on=False, has_index=new.has_index) as files, log:
+    made = StoreFiles(tree, tree.path, target, goes_on=False, has_index=new.has_index, batch_topics=new.batch_topics)
+    with made as files, log:
         placing = Placing(target, log, files, new.index_tags, keep=True)
         messages = placing.append(chunks, new.nbytes)
-        queues = files.queues
-        found = queues.ends
+        queues, batches = files.queues, files.batches
+        found = {**queues.ends, **batches.ends}
         queues.go_on_at(new.ends, new.sizes.segment, new.nbytes)
         for queue, end in new.ends.items():
-            if queue not in found:
+            if queue not in found and queue[0] in new.batch_topics:
+                batches.begin_at(queue, end, target.start)
+            elif queue not in found:
                 queues.begin_at(queue, end, lost_unit(target.start))
         placing.finish()
         put_others(tree, new.others)
-        files.put_config(config(queues.ends))
-    return Written(messages, queues.ends)
+        ends = {**queues.ends, **batches.ends}
+        files.put_config(config(ends))
+    return Written(messages, ends)

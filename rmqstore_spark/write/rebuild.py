@@ -4,7 +4,7 @@ import itertools
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,22 +17,29 @@ from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.light_queues import is_light
-from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, lost_unit
+from rmqstore_spark.store.format.queue_block import (
+    MOST_OFFSETS,
+    PRE_BLANK,
+    UNIT,
+    UNIT_SIZE,
+    QueueBlock,
+    lost_unit,
+)
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_bounds import queue_bounds
-from rmqstore_spark.store.queue_ends import WITH_A_BROKER
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import Table
 from rmqstore_spark.store.structures.kinds import refuse_to_write
 from rmqstore_spark.store.structures.layout import find_store, queue_path
 from rmqstore_spark.store.structures.segments import Extent
 from rmqstore_spark.write.build import topics
+from rmqstore_spark.write.build.batchqueues import directory_of, keep_other_batches
 from rmqstore_spark.write.build.gaps import Gaps
 from rmqstore_spark.write.build.logfiles import LogReader
-from rmqstore_spark.write.build.queuefiles import Queue, QueueWriter
 from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import (
     Target,
     check_can_exchange,
@@ -45,12 +52,21 @@ from rmqstore_spark.write.fs.background import Lane
 from rmqstore_spark.write.fs.lock import StoreLock
 from rmqstore_spark.write.fs.workshop import workshop
 from rmqstore_spark.write.publish.change import Change
-from rmqstore_spark.write.publish.journal import REBUILT, REBUILT_WITHOUT_INDEX
+from rmqstore_spark.write.publish.journal import (
+    BATCHES_REBUILT,
+    BATCHES_REBUILT_WITHOUT_INDEX,
+    REBUILT,
+    REBUILT_WITHOUT_INDEX,
+)
 from rmqstore_spark.write.publish.sweep import sweep
 
 logger = logging.getLogger(__name__)
 
 _MOST_TOLD = 20
+_ONE_KIND = (
+    "config/topics.json has to say of each topic what its queues are: `attributes` with `queue.type` BatchCQ, and else "
+    "no queues in batchconsumequeue/; bring back the broker's topics.json"
+)
 _Run = tuple[Queue, int, memoryview]  # first queue offset, ConsumeQueue units
 _STEPS = 16  # windows of the log whose entries are put into files at a time
 
@@ -95,7 +111,7 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
     change.begin()
     try:
         count = _make(tree, target, change.new, index)
-        change.publish(REBUILT if index else REBUILT_WITHOUT_INDEX)
+        change.publish(_exchanged(index, tree.is_directory(directory_of(change.new))))
     except Exception:
         change.give_up()
         raise
@@ -107,12 +123,16 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     assert store is not None
     for name in ("consumequeue", "index"):
         tree.make_directory(os.path.join(new, name))
+    known = topics.load(tree)
+    batch_topics = topics.of_batches(known, store.queues)
+    if batch_topics:
+        tree.make_directory(directory_of(new))
     progress = Progress(f"rebuilding {target.root}", store.log.size)
-    known, last_timestamp = topics.load(tree), 0
-    with StoreFiles(tree, new, target, goes_on=False, has_index=index) as files:
-        queues = _Queues(tree, target, known, files.queues, store.log.size)
+    last_timestamp = 0
+    with StoreFiles(tree, new, target, goes_on=False, has_index=index, batch_topics=batch_topics) as files:
+        queues = _Queues(tree, target, known, files, store.log.size)
         with Lane(4) as puts:
-            for part in _dispatch_all(store, target.sizes.slots):
+            for part in _dispatch_all(store, target.sizes.slots, batch_topics):
                 queues.put(part.runs)
                 puts.submit(files.put_keys, part.key_hash, part.key_position, part.key_timestamp)
                 last_timestamp = part.last_timestamp or last_timestamp
@@ -121,12 +141,21 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
             files.finish_index()
         queues.tell()
         files.queues.go_on_at(_kept_ends(store), target.sizes.segment, store.log.size)
-        _keep_others(tree, store, os.path.join(new, "consumequeue"), files.queues, target.sizes.queue_file)
+        _keep_others(tree, store, os.path.join(new, "consumequeue"), files, target.sizes.queue_file)
+        if batch_topics:
+            keep_other_batches(tree, store, files.batches, directory_of(new), target.sizes.batch_file)
         missing = topics.lacking(known, topics.with_queues(known, queues.needed, store.queues))
-        files.put_config({"topics.json": topics.merge(known, missing, milliseconds_now())} if missing else {})
+        now = milliseconds_now()
+        files.put_config({"topics.json": topics.merge(known, missing, now, batch_topics)} if missing else {})
         with LogReader(tree.files, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
             files.finish(log_reader.store_timestamp, last_timestamp, target.end, store.written)
     return queues.count
+
+
+def _exchanged(index: bool, has_batches: bool) -> tuple[str, ...]:
+    if has_batches:
+        return BATCHES_REBUILT if index else BATCHES_REBUILT_WITHOUT_INDEX
+    return REBUILT if index else REBUILT_WITHOUT_INDEX
 
 
 class _Queues:
@@ -143,10 +172,10 @@ class _Queues:
         needed: how many queues each topic needs.
     """
 
-    def __init__(self, tree: disk.Tree, target: Target, known: Table, queues: QueueWriter, span: int) -> None:
+    def __init__(self, tree: disk.Tree, target: Target, known: Table, files: StoreFiles, span: int) -> None:
         self._tree = tree
         self._known = known
-        self._queues = queues
+        self._files = files
         self._segment = target.sizes.segment
         self._gaps = Gaps(span)
         self.count = 0
@@ -159,17 +188,29 @@ class _Queues:
         """Put the next units, in the order of the log."""
         for queue, queue_offset, units in runs:
             topic, queue_id = queue
+            if queue_path(*queue) is not None and topic in self._files.batch_topics:
+                self._put_batches(queue, units)
+                continue
             if queue_path(*queue) is None or not 0 <= queue_offset < MOST_OFFSETS - len(units):
                 self._without.setdefault(queue, _position(units))
                 continue
             if topic not in self.needed and not is_light(topic):
-                topics.refuse_batches(self._tree, self._known, topic, WITH_A_BROKER)
+                topics.refuse_batches(self._tree, self._known, topic, _ONE_KIND)
             if not is_light(topic):  # which have no place in topics.json
                 self.needed[topic] = max(self.needed.get(topic, 0), queue_id + 1)
-            taken = self._queues.put(queue, queue_offset, units, self._lost_before(queue, queue_offset, units))
+            taken = self._files.queues.put(queue, queue_offset, units, self._lost_before(queue, queue_offset, units))
             self.count += 0 if is_light(topic) else taken
             if taken < len(units) // UNIT_SIZE:
                 self._again.setdefault(queue, _position(units))
+
+    def _put_batches(self, queue: Queue, units: memoryview) -> None:
+        """Put the next units of a BatchCQ: a broker puts each behind the queue's end, wherever its offsets begin."""
+        topic, queue_id = queue
+        self.needed[topic] = max(self.needed.get(topic, 0), queue_id + 1)
+        self.count += self._files.batches.put(queue, units)
+        block = QueueBlock.of(units, is_batch=True)
+        for position in block.positions[~block.are_messages][:1].tolist():
+            self._without.setdefault(queue, position)
 
     def _lost_before(self, queue: Queue, queue_offset: int, units: memoryview) -> bytes | None:
         """The unit to put into a queue for each message that is missing before a run of units; None where none is
@@ -193,8 +234,8 @@ class _Queues:
         told = (
             (
                 self._without,
-                "expected a name, and a queueOffset, that a queue's files can have; such messages get no ConsumeQueue "
-                "units, but are read from the log like any other",
+                "expected a name, and a queueOffset (of a batch: INNER_BASE and INNER_NUM), that a queue's files can "
+                "have; such messages get no ConsumeQueue units, but are read from the log like any other",
             ),
             (
                 self._again,
@@ -235,13 +276,17 @@ def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
         logger.warning("%s: and likewise for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
 
 
-def _keep_others(tree: disk.Tree, store: Snapshot, new: str, queues: QueueWriter, size: int) -> None:
+def _keep_others(tree: disk.Tree, store: Snapshot, new: str, files: StoreFiles, size: int) -> None:
     """Take over the queues that no message of the log has made anew. Units after the log's end are of messages that
     were cut off; without them a queue begins where it went on before them. The same holds for a queue with files of
     another size than the others, as brokers do not start with such files: none of its units has a message that still
-    exists."""
-    made = queues.ends
-    others = (queue for queue in store.queues if queue.sizes and (queue.topic, queue.queue_id) not in made)
+    exists. A BatchCQ topic has no simple queues: a broker would not start with them."""
+    made, queues = files.queues.ends, files.queues
+    others = (
+        queue
+        for queue in store.queues
+        if queue.sizes and (queue.topic, queue.queue_id) not in made and queue.topic not in files.batch_topics
+    )
     for bounds in queue_bounds(store, others):
         queue = bounds.queue
         has_others = queue.unit_size == UNIT_SIZE and any(found != size for _, found in queue.sizes)
@@ -266,7 +311,7 @@ class _Part:
     nbytes: int
 
 
-def _dispatch_all(store: Snapshot, slots: int) -> Iterator[_Part]:
+def _dispatch_all(store: Snapshot, slots: int, batch_topics: Collection[str]) -> Iterator[_Part]:
     """The parts of the log in its order. Segments are worked on side by side, one for each core."""
     workers = cores()
     tags = indexes_tags(store, slots)
@@ -275,12 +320,14 @@ def _dispatch_all(store: Snapshot, slots: int) -> Iterator[_Part]:
         extents = deque(store.log.extents)
         while extents or waiting:
             while extents and len(waiting) <= workers:
-                waiting.append(pool.submit(lambda extent: list(_dispatch(store, extent, tags)), extents.popleft()))
+                waiting.append(
+                    pool.submit(lambda extent: list(_dispatch(store, extent, tags, batch_topics)), extents.popleft())
+                )
             yield from waiting.popleft().result()
 
 
-def _dispatch(store: Snapshot, extent: Extent, tags: bool) -> Iterator[_Part]:
-    dispatcher = Dispatcher(index_tags=tags, light_queues=True)
+def _dispatch(store: Snapshot, extent: Extent, tags: bool, batch_topics: Collection[str]) -> Iterator[_Part]:
+    dispatcher = Dispatcher(index_tags=tags, light_queues=True, batch_topics=batch_topics)
     with store.reader(extent.segment, verify_crc=True) as reader:
         steps = store.past_damage(reader).feed(extent.start, extent.stop, dispatcher)
         for step, damage in enumerate(steps, 1):
@@ -297,8 +344,8 @@ def _part(dispatcher: Dispatcher, root: str) -> _Part:
     found = dispatcher.finish()
     if found.inner_batches:
         raise NotAStoreError(
-            f"{root}: expected messages of topics with simple queues, found some of a BatchCQ topic (sysFlag 0x80); "
-            f"{WITH_A_BROKER}"
+            f"{root}: expected batches (sysFlag 0x80) in topics with queue.type BatchCQ only, found some in another "
+            f"topic; {_ONE_KIND}"
         )
     names = dispatcher.queues
     runs = [(names[number], offset, units) for number, offset, units in found.runs()]

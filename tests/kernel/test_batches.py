@@ -114,11 +114,11 @@ def test_without_exploding_a_batch_is_a_row(rng: random.Random) -> None:
 def test_a_filter_looks_at_the_messages(explodes: bool, rng: random.Random) -> None:
     """Then the decoder has the same rows, however few it may take at once."""
     found = 0
-    for _ in range(100):
+    for number in range(100):
         log, positions = _log(rng, rng.choice((1, 10)))
         bounds = sorted(rng.choice((0, 1, 5, 8, 20, 1000, (1 << 63) - 2, -(1 << 63))) for _ in range(2))
         word = f"I{rng.randrange(5)}"
-        has_queue, has_word = rng.random() < 0.7, rng.random() < 0.7
+        has_queue, has_word = bool(number % 2), bool(number // 2 % 2)  # a quarter of the filters pass everything
 
         def judge(topic: bytes, queue_id: int, bounds: list[int] = bounds) -> tuple[int, int] | None:
             return (bounds[0], bounds[1]) if topic == b"Bq" and queue_id else None

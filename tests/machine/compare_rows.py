@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from oracle import reference
 from support import reading
 from support.remote import remote_files
 
@@ -16,6 +15,11 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.io.files import Files
 
 PIECES = (1, 100, 700, 3000, 10_000, 1 << 30)
+
+
+def _read(past: Past, **options: Any) -> list[Row]:
+    columns = [*reading.DEFAULT_COLUMNS, "batchIndex", *(["corrupt"] if options.get("mode") == "PERMISSIVE" else [])]
+    return reading.read(past.root, columns=columns, **options)
 
 
 def _ways(rng: random.Random) -> tuple[dict[str, Any], str]:
@@ -31,7 +35,7 @@ def _ways(rng: random.Random) -> tuple[dict[str, Any], str]:
 def permissive(past: Past, truth: Truth, rng: random.Random) -> None:
     way, text = _ways(rng)
     try:
-        found = reading.read(past.root, mode="PERMISSIVE", **way)
+        found = _read(past, mode="PERMISSIVE", **way)
     except RmqStoreError as why:
         raise Difference("rows: PERMISSIVE raises an error", f"{text}: {why}") from None
     sound, corrupt = reading.sound_and_corrupt(found)
@@ -59,7 +63,7 @@ def _just_before(truth: Truth, position: int) -> int | None:
 def dropping(past: Past, truth: Truth, rng: random.Random) -> None:
     way, text = _ways(rng)
     try:
-        compare_rows(truth, reading.read(past.root, mode="DROPMALFORMED", **way), f"DROPMALFORMED {text}")
+        compare_rows(truth, _read(past, mode="DROPMALFORMED", **way), f"DROPMALFORMED {text}")
     except RmqStoreError as why:
         raise Difference("rows: DROPMALFORMED raises an error", f"{text}: {why}") from None
 
@@ -67,7 +71,7 @@ def dropping(past: Past, truth: Truth, rng: random.Random) -> None:
 def failing(past: Past, truth: Truth, rng: random.Random) -> None:
     way, text = _ways(rng)
     try:
-        found = reading.read(past.root, **way)
+        found = _read(past, **way)
     except RmqStoreError as why:
         if not truth.may_fail:
             raise Difference("rows: FAILFAST raises an error without damage", f"{text}: {why}") from None
@@ -85,7 +89,7 @@ def selected(past: Past, truth: Truth, rng: random.Random) -> None:
     text = f"{text} {wish.options}"
     mode = "DROPMALFORMED" if truth.may_fail else "FAILFAST"
     try:
-        found = reading.read(past.root, mode=mode, **way, **wish.options)
+        found = _read(past, mode=mode, **way, **wish.options)
     except RmqStoreError as why:
         if _is_unknown_name(why):
             return
@@ -101,26 +105,34 @@ def compare_rows(truth: Truth, found: list[Row], text: str, wish: Wanted | None 
     """Rows in the order of the log: all that must come, each once, and nothing else but what may. Where the log
     contradicts an index or a queue, what these did not name comes after what they did."""
     what = "rows" if wish is None else f"rows by {wish.kind}"
-    positions = [row["commitLogOffset"] for row in found]
+    positions = [(row["commitLogOffset"], row.get("batchIndex") or 0) for row in found]
     if len(set(positions)) != len(positions):
         twice = sorted({at for at in positions if positions.count(at) > 1})
         raise Difference(f"{what}: a message comes twice", f"{text}: {twice}")
     may_contradict = wish is not None and truth.past.damages
     if positions != sorted(positions) and not may_contradict:
         raise Difference(f"{what}: not in the order of the log", f"{text}: {positions}")
-    known = {m.position: m.row for m in (*truth.past.messages, *truth.past.stale)}
-    must = [m.position for m in truth.must if wish is None or wish.has(m.row)]
-    may = truth.may | {m.position for m in truth.must if wish is not None and wish.may_miss(m.row)}
+    known = {
+        (m.position, number): row
+        for m in (*truth.past.messages, *truth.past.stale)
+        for number, row in enumerate(m.rows)
+    }
+    every = [((m.position, number), row) for m in truth.must for number, row in enumerate(m.rows)]
+    must = [place for place, row in every if wish is None or wish.has(row)]
+    may = {place for place in known if place[0] in truth.may}
+    may |= {place for place, row in every if wish is not None and wish.may_miss(row)}
     missing = sorted(set(must) - set(positions) - may)
     if missing:
         raise Difference(f"{what}: whole messages are missing", f"{text}: {len(missing)} of {len(must)}: {missing[:8]}")
     beyond = sorted(set(positions) - set(must) - may)
     if beyond:
-        kind = "cut off" if beyond[0] in {m.position for m in truth.past.stale} else "not live or damaged or not wanted"
+        kind = (
+            "cut off" if beyond[0][0] in {m.position for m in truth.past.stale} else "not live or damaged or not wanted"
+        )
         raise Difference(f"{what}: messages come that are {kind}", f"{text}: {beyond[:8]}")
     for row in found:
-        expected = known.get(row["commitLogOffset"])
-        wrong = [name for name in reference.COLUMNS if expected and row[name] != expected[name]]
+        expected = known.get((row["commitLogOffset"], row.get("batchIndex") or 0))
+        wrong = [name for name in row if expected and name in expected and row[name] != expected[name]]
         if wrong:
             raise Difference(f"{what}: values differ", f"{text}: {row['commitLogOffset']}: {wrong}")
 

@@ -154,7 +154,7 @@ def _read_on(now: Past) -> list[Message]:
             break
         row, unit = reference.decode_unit(data[:size], at), reference.parse_unit(data[:size], at)
         place = (row["topic"], unit.queue_id, unit.queue_offset)
-        found.append(Message(at, size, *place, unit.store_timestamp, True, row))
+        found.append(Message(at, size, *place, unit.store_timestamp, True, row, (row,)))
         at += size
     return found
 

@@ -17,7 +17,8 @@ QueueName = tuple[str, int]
 
 
 class Message(NamedTuple):
-    """A message of the log, as it was before anything was damaged. `row`: as the plain reference decodes it."""
+    """A message of the log, as it was before anything was damaged. `row`: as the plain reference decodes it; `rows`: of
+    a batch, one for each message in it."""
 
     position: int
     size: int
@@ -27,6 +28,7 @@ class Message(NamedTuple):
     store_timestamp: int  # milliseconds
     queued: bool
     row: Row
+    rows: tuple[Row, ...]
 
     @property
     def end(self) -> int:
@@ -116,10 +118,10 @@ def read_messages(root: Path) -> list[Message]:
     found = []
     for position, data in reference.read_units(root):
         unit = reference.parse_unit(data, position)
-        row = reference.decode_unit(data, position)
+        row, rows = reference.decode_unit(data, position), reference.rows_of_unit(data, position)
         queued = unit.sys_flag & reference.TRANSACTION_BITS in (0, reference.COMMIT)
         place = (row["topic"], unit.queue_id, unit.queue_offset)
-        found.append(Message(position, len(data), *place, unit.store_timestamp, queued, row))
+        found.append(Message(position, len(data), *place, unit.store_timestamp, queued, row, tuple(rows)))
     return found
 
 
@@ -138,6 +140,13 @@ def queue_units(root: Path) -> Iterator[tuple[str, int, int, int, int]]:
             position, size, _ = struct.unpack_from(">qiq", data, at)
             if position >= 0 and 0 < size < 0x7FFFFFFF:
                 yield path.parent.parent.name, int(path.parent.name), (start + at) // 20, position, size
+    for path in sorted((root / "batchconsumequeue").glob("*/*/*")):
+        data = path.read_bytes()
+        for at in range(0, len(data) - 45, 46):
+            unit = reference.read_queue_unit(data[at : at + 46], 0)
+            if unit.kind == "message":
+                place = unit.queue_offset, unit.physical_offset, unit.size
+                yield path.parent.parent.name, int(path.parent.name), *place
 
 
 class Difference(Exception):

@@ -22,12 +22,17 @@ def lose(past: Past, rng: random.Random) -> None:
 
 
 def _directories(past: Past) -> list[Path]:
-    return sorted(path for path in (past.root / "consumequeue").glob("*/*") if path.is_dir())
+    return sorted(path for path in past.root.glob("*consumequeue/*/*") if path.is_dir())
+
+
+def _unit_size(path: Path) -> int:
+    """Of the queue that a file belongs to."""
+    return 46 if path.parts[-4] == "batchconsumequeue" else 20
 
 
 def _delete_topic(past: Past, rng: random.Random) -> bool:
     """As deleteTopic does: its messages stay in the log until they expire."""
-    topics = sorted(path for path in (past.root / "consumequeue").glob("*"))
+    topics = sorted(path for path in past.root.glob("*consumequeue/*"))
     if not topics:
         return False
     topic = rng.choice(topics)
@@ -48,6 +53,7 @@ def _lose_queue(past: Past, rng: random.Random) -> bool:
 
 def _lose_all(past: Past, rng: random.Random) -> bool:
     shutil.rmtree(past.root / "consumequeue", ignore_errors=True)
+    shutil.rmtree(past.root / "batchconsumequeue", ignore_errors=True)
     return True
 
 
@@ -74,9 +80,10 @@ def _zero_end(past: Past, rng: random.Random) -> bool:
         return False
     path = rng.choice(found)[-1]
     data = path.read_bytes()
-    used = max((at + 20 for at in range(0, len(data), 20) if any(data[at : at + 20])), default=0)
+    size = _unit_size(path)
+    used = max((at + size for at in range(0, len(data), size) if any(data[at : at + size])), default=0)
     if used:
-        kept = rng.randrange(0, used, 20)
+        kept = rng.randrange(0, used, size)
         path.write_bytes(data[:kept].ljust(len(data), b"\0"))
     return bool(used)
 
@@ -92,13 +99,14 @@ def _cut_first_file(past: Past, rng: random.Random) -> bool:
 
 def _zero_page(past: Past, rng: random.Random) -> bool:
     """Some units in the middle are zeros."""
-    found = [path for path in past.root.glob("consumequeue/*/*/*") if any(path.read_bytes())]
+    found = [path for path in past.root.glob("*consumequeue/*/*/*") if any(path.read_bytes())]
     if not found:
         return False
     path = rng.choice(sorted(found))
     data = bytearray(path.read_bytes())
-    start = rng.randrange(0, len(data), 20)
-    stop = min(len(data), start + rng.choice((20, 60, 65_520)))
+    size = _unit_size(path)
+    start = rng.randrange(0, len(data), size)
+    stop = min(len(data), start + rng.choice((size, 3 * size, 65_520 // 20 * size)))
     data[start:stop] = bytes(stop - start)
     path.write_bytes(data)
     return True

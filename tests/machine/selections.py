@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from oracle import reference
+from oracle.aged_stores import BATCHES
 
 from machine.past import Past, Row, known_topics
 from machine.stores import HALF, SLACK, TAGS, TOPICS, WORDS
@@ -48,7 +49,7 @@ def wanted(past: Past, rng: random.Random) -> Wanted:
 
 
 def _rows(past: Past) -> list[Row]:
-    return [m.row for m in past.messages]
+    return [row for m in past.messages for row in m.rows]
 
 
 def _topic(past: Past, rng: random.Random) -> Wanted:
@@ -77,7 +78,7 @@ def _offsets(past: Past, rng: random.Random) -> Wanted | None:
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for topic, queue_id in rng.sample(queues, min(len(queues), rng.choice((1, 2)))):
-        there = [m.queue_offset for m in past.messages if m.queue == (topic, queue_id)]
+        there = [row["queueOffset"] for m in past.messages if m.queue == (topic, queue_id) for row in m.rows]
         low, high = sorted((rng.choice(there), rng.choice(there) + rng.choice((0, 1, 5))))
         starts.setdefault(topic, {})[str(queue_id)] = low
         ends.setdefault(topic, {})[str(queue_id)] = high
@@ -132,7 +133,7 @@ def _id(past: Past, rng: random.Random) -> Wanted:
 def _is_not_seen(past: Past, name: str) -> Callable[[Row], bool]:
     """What a look-up of a name need not see: where of a topic only messages are left, as it was deleted; and what a
     broker has put into no index after a truncation, inside of what one index file has of the log."""
-    known = {path.name for path in past.root.glob("consumequeue/*")} | {topic for _, topic in past.groups}
+    known = {path.name for path in past.root.glob("*consumequeue/*")} | {topic for _, topic in past.groups}
     known |= known_topics(past.root)
     items, stretches = _indexed(past)
 
@@ -140,7 +141,14 @@ def _is_not_seen(past: Past, name: str) -> Callable[[Row], bool]:
         at, of_name = row["commitLogOffset"], reference.index_hash(row["topic"], name)
         return (of_name, at) not in items and any(begin < at < end for begin, end in stretches)
 
-    return lambda row: row["topic"] not in known or is_not_indexed(row)
+    has_batches = (past.root / "batchconsumequeue" / BATCHES).exists() or BATCHES in known_topics(past.root)
+
+    def is_not_seen(row: Row) -> bool:
+        if row["batchIndex"] is not None:  # no index has it, so it is looked up beside the index
+            return not has_batches
+        return row["topic"] not in known or is_not_indexed(row)
+
+    return is_not_seen
 
 
 def _indexed(past: Past) -> tuple[set[tuple[int, int]], list[tuple[int, int]]]:

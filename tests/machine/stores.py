@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oracle import reference
+from oracle import aged_stores, reference
 from oracle.stores import FIRST_TIMESTAMP, StoreBuilder
 
 from machine import damages, queues
@@ -59,18 +59,27 @@ class Kinds(NamedTuple):
     half: float  # the share of messages in no queue
 
 
-def make(root: Path, seed: int) -> Past:
-    """The store of a seed, with its truth."""
+def make(root: Path, seed: int, batches: bool = False) -> Past:
+    """The store of a seed, with its truth.
+
+    Args:
+        batches: whether one of its topics has batches, in BatchCQs.
+    """
     rng = random.Random(seed)
-    past = grown(root, rng)
+    past = grown(root, rng, batches)
+    if batches:
+        assert past.builder is not None
+        aged_stores.make_batches(past.builder)
     aged(past, rng)
     return past
 
 
-def grown(root: Path, rng: random.Random) -> Past:
+def grown(root: Path, rng: random.Random, batches: bool = False) -> Past:
     """A store as a broker's that was stopped or killed, after truncations perhaps; nothing is lost or damaged."""
     segment_size = rng.choice((4096, 4096, 4100, 8192, 20_000, 65536)) if rng.random() < 0.97 else LARGE
     kinds = _kinds(rng, segment_size)
+    if batches and not {"Many", "Wide"} & {*kinds.topics}:
+        kinds = kinds._replace(topics=(*kinds.topics, aged_stores.BATCHES))
     queue_file_size = rng.choice((20, 100, 200, 400, 20_000)) if kinds.topics != ("Many",) else 100_000
     has_index = rng.random() < 0.6
     slots = rng.choice((1, 7, 100))
@@ -157,6 +166,9 @@ def append_one(builder: StoreBuilder, rng: random.Random, kinds: Kinds, time: in
     if rng.random() < 0.7:
         properties["TAGS"] = rng.choice(TAGS)
     hosts: dict[str, Any] = rng.choice(({}, {}, {}, {"born_host": "[::1]:1"}))
+    if topic == aged_stores.BATCHES and rng.random() < 0.8:
+        _append_batch(builder, rng, kinds, properties, store_timestamp=time, **hosts, **fields)
+        return
     builder.append(
         topic,
         rng.randbytes(rng.choice(kinds.bodies)),
@@ -165,6 +177,31 @@ def append_one(builder: StoreBuilder, rng: random.Random, kinds: Kinds, time: in
         store_timestamp=time,
         sys_flag=sys_flag,
         **hosts,
+        **fields,
+    )
+
+
+def _append_batch(
+    builder: StoreBuilder, rng: random.Random, kinds: Kinds, properties: dict[str, str], **fields: Any
+) -> None:
+    """A batch, whose messages have ids, keys and tags of their own."""
+    inner = []
+    for number in range(rng.choice((1, 2, 3, 5))):
+        own = {"n": str(number), "UNIQ_KEY": f"{properties.get('UNIQ_KEY', 'none')}-{number}", "TAGS": rng.choice(TAGS)}
+        if rng.random() < 0.6:
+            own["KEYS"] = rng.choice(WORDS)
+        inner.append(
+            reference.Inner(rng.randbytes(rng.choice(kinds.bodies[:2])), reference.encode_properties(own), number)
+        )
+    queue_id = rng.randrange(kinds.queues)
+    base = builder.next_offset(aged_stores.BATCHES, queue_id)
+    builder.append(
+        aged_stores.BATCHES,
+        reference.encode_batch(inner),
+        queue_id,
+        properties={**properties, "INNER_BASE": str(base), "INNER_NUM": str(len(inner))},
+        sys_flag=reference.BATCH,
+        messages=len(inner),
         **fields,
     )
 
@@ -238,7 +275,7 @@ def _consume(past: Past, rng: random.Random) -> None:
     ends: dict[tuple[str, int], int] = {}
     for message in past.messages:
         if message.queued:
-            ends[message.queue] = message.queue_offset + 1
+            ends[message.queue] = message.queue_offset + len(message.rows)
     if not ends or rng.random() < 0.5:
         return
     for group in ("G1", "G2"):

@@ -30,6 +30,7 @@ _MEMORY = Path("/dev/shm")
 Step = Callable[[Past, Truth, random.Random], None]
 COMPARISONS: dict[str, tuple[Step, ...]] = {
     "rows": compare_rows.STEPS,
+    "batches": compare_rows.STEPS,
     "tables": compare_tables.STEPS,
     "writes": compare_writes.STEPS,
     "ours": compare_ours.STEPS,
@@ -41,11 +42,11 @@ COMPARISONS: dict[str, tuple[Step, ...]] = {
 
 
 @contextmanager
-def store_of(seed: int) -> Iterator[Past]:
+def store_of(seed: int, batches: bool = False) -> Iterator[Past]:
     """The store of a seed, in memory where there is such."""
     home = tempfile.mkdtemp(prefix="rmq-machine-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
     try:
-        yield make(Path(home) / "store", seed)
+        yield make(Path(home) / "store", seed, batches)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -56,7 +57,7 @@ def try_seed(comparison: str, seed: int) -> list[Difference]:
     found: list[Difference] = []
     logging.disable(logging.ERROR)
     try:
-        with store_of(seed) as past:
+        with store_of(seed, batches=comparison == "batches") as past:
             truth = truth_of(past)
             for number, step in enumerate(COMPARISONS[comparison]):
                 try:

@@ -66,7 +66,7 @@ def aged_store(root: Path, rng: random.Random, batches: bool = False) -> tuple[s
         if segments > 3:
             store.expire(rng.randrange(1, segments - 2))
     store.close(clean=rng.random() < 0.8)
-    _make_batches(store)
+    make_batches(store)
     if rng.random() < 0.5:
         _make_light_queue(store, rng, is_cut)
     if rng.random() < 0.3:
@@ -114,7 +114,8 @@ def _append(store: stores.StoreBuilder, rng: random.Random, number: int, newest:
 def _append_batch(
     store: stores.StoreBuilder, rng: random.Random, number: int, newest: int, has_light: bool = False
 ) -> int:
-    """Often a batch: ids and keys that no index has, and tags that no queue has."""
+    """Often a batch: ids and keys that no index has, and tags that no queue has. Its properties say which messages it
+    has, as those of a broker's always do."""
     if rng.random() < 0.75:
         return _append(store, rng, number, newest, has_light)
     time = newest + rng.choice((0, 1, 1000))
@@ -127,10 +128,12 @@ def _append_batch(
     properties = b"UNIQ_KEY\x01" + rng.choice((f"ID{number:04d}", "twice")).encode() + b"\x02"
     if rng.random() < 0.3:  # as autoBatch does
         properties += b"TAGS\x01" + _text(rng, TAGS) + b"\x02KEYS\x01" + _text(rng, WORDS) + b"\x02"
+    queue_id = rng.randrange(2)
+    properties += b"INNER_BASE\x01%d\x02INNER_NUM\x01%d\x02" % (store.next_offset(BATCHES, queue_id), len(inner))
     store.append(
         BATCHES,
         reference.encode_batch(inner),
-        rng.randrange(2),
+        queue_id,
         properties=properties,
         store_timestamp=time,
         sys_flag=reference.BATCH,
@@ -152,7 +155,7 @@ def _text(rng: random.Random, texts: tuple[str, ...]) -> bytes:
     return BAD if rng.random() < 0.05 else rng.choice(texts).encode()
 
 
-def _make_batches(store: stores.StoreBuilder) -> None:
+def make_batches(store: stores.StoreBuilder) -> None:
     """Moves the queues of one topic to where a broker has those of topics with queue.type=BatchCQ."""
     for directory in sorted((store.root / "consumequeue" / BATCHES).glob("*")):
         times = {message.position: message.store_timestamp for message in store.messages}

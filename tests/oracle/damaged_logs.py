@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from oracle import reference, stores
+from oracle.aged_stores import BATCHES, make_batches
 
 Row = dict[str, Any]
 
@@ -43,8 +44,8 @@ class DamagedLog:
     story: list[str] = field(default_factory=list)
 
 
-def damaged_log(root: Path, rng: random.Random, least: int = 0) -> DamagedLog:
-    """A store with `least` damages or more.
+def damaged_log(root: Path, rng: random.Random, least: int = 0, batches: bool = False) -> DamagedLog:
+    """A store with `least` damages or more. With `batches` one of its topics has batches, in BatchCQs.
 
     No two histories may make the same bytes: what a cut log goes on with is a minute newer than what was cut off.
     """
@@ -54,8 +55,9 @@ def damaged_log(root: Path, rng: random.Random, least: int = 0) -> DamagedLog:
     )
     found = DamagedLog(store)
     largest = rng.choice((40, 200, 600))
+    topics = (*_TOPICS, BATCHES, BATCHES) if batches else _TOPICS
     for _ in range(rng.randrange(1, 60)):
-        _append(store, rng, largest)
+        _append(store, rng, largest, topics)
     kept = 0  # messages that came before the last cut
     for _ in range(rng.choice((0, 0, 0, 1, 2))):
         if len(store.messages) > 2:
@@ -65,10 +67,12 @@ def damaged_log(root: Path, rng: random.Random, least: int = 0) -> DamagedLog:
             store.now = newest + 60_000
             store.append("New", b"n" * rng.randrange(700, 800))
             for _ in range(rng.randrange(12)):
-                _append(store, rng, largest)
+                _append(store, rng, largest, topics)
             found.story.append(f"cut at message {kept}")
     store.close(clean=rng.random() < 0.6)
     is_plain = len(list(reference.read_units(root))) == len(store.messages)  # else an old one begins just at the end
+    if batches:
+        make_batches(store)
     _lose_queues(found, rng)
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 5))) if not least else range(rng.randrange(least, least + 3)):
         rng.choice(_DAMAGES)(found, rng)
@@ -80,9 +84,13 @@ def damaged_log(root: Path, rng: random.Random, least: int = 0) -> DamagedLog:
 _TOPICS = ("T0", "T1", "Gone0", "Gone1", "Light")
 
 
-def _append(store: stores.StoreBuilder, rng: random.Random, largest: int) -> None:
+def _append(store: stores.StoreBuilder, rng: random.Random, largest: int, topics: Sequence[str]) -> None:
+    topic = rng.choice(topics)
+    if topic == BATCHES and rng.random() < 0.8:
+        _append_batch(store, rng, largest)
+        return
     store.append(
-        rng.choice(_TOPICS),
+        topic,
         rng.randbytes(rng.choice((0, 20, rng.randrange(largest)))),
         rng.randrange(2),
         tags=rng.choice((None, "TagA")),
@@ -91,14 +99,31 @@ def _append(store: stores.StoreBuilder, rng: random.Random, largest: int) -> Non
     )
 
 
+def _append_batch(store: stores.StoreBuilder, rng: random.Random, largest: int) -> None:
+    count, queue_id = rng.choice((1, 2, 3, 5)), rng.randrange(2)
+    inner = [
+        reference.Inner(rng.randbytes(rng.randrange(largest // count)), b"UNIQ_KEY\x01%d\x02" % number)
+        for number in range(count)
+    ]
+    store.append(
+        BATCHES,
+        reference.encode_batch(inner),
+        queue_id,
+        sys_flag=reference.BATCH,
+        messages=count,
+        properties={"INNER_BASE": str(store.next_offset(BATCHES, queue_id)), "INNER_NUM": str(count)},
+        store_timestamp=store.now + rng.choice((0, 1, 1, 1000)),
+    )
+
+
 def _lose_queues(found: DamagedLog, rng: random.Random) -> None:
-    queues = found.store.root / "consumequeue"
     chance = rng.random()
     if chance < 0.15:
         found.store.drop_queues()
+        shutil.rmtree(found.store.root / "batchconsumequeue", ignore_errors=True)
         found.story.append("no queues")
         return
-    for path in sorted(queues.glob("*/*")):
+    for path in sorted(found.store.root.glob("*consumequeue/*/*")):
         if (path.parent.name.startswith("Gone") and chance < 0.6) or rng.random() < 0.1:
             shutil.rmtree(path)
             found.story.append(f"without {path.parent.name}/{path.name}")
@@ -190,7 +215,11 @@ def _is_whole(found: DamagedLog, message: stores.Stored) -> bool:
 def _judge(found: DamagedLog, kept: int) -> None:
     store = found.store
     whole = [message for message in store.messages if _is_whole(found, message)]
-    found.rows = [reference.decode_unit(_bytes_of(found, message), message.position) for message in whole]
+    found.rows = [
+        {name: value for name, value in row.items() if name != "batchIndex"}
+        for message in whole
+        for row in reference.rows_of_unit(_bytes_of(found, message), message.position)
+    ]
     found.lost = [message for message in store.messages if message not in whole]
     found.is_damaged = bool(found.lost) or not all(map(_has_blank, _ended(store)))
     last = store.messages.index(whole[-1]) if whole else -1
@@ -250,6 +279,9 @@ def _is_queued(found: DamagedLog, message: stores.Stored) -> bool:
     """Does a file of its queue have it?"""
     if not message.queued:
         return False
+    if message.topic == BATCHES:
+        files = (found.store.root / "batchconsumequeue" / BATCHES / str(message.queue_id)).glob("*")
+        return any(message.position.to_bytes(8, "big") in path.read_bytes() for path in files)
     units = found.store.queue_file_size // reference.QUEUE_UNIT_SIZE
     directory = found.store.queue_directory(message.topic, message.queue_id)
     path = directory / f"{message.queue_offset // units * found.store.queue_file_size:020d}"

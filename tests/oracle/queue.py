@@ -99,7 +99,8 @@ class ReadUnit(NamedTuple):
 
 
 def read_queue_unit(data: bytes, number: int) -> ReadUnit:
-    """The unit of this number, by the rules of ConsumeQueue.recover and BatchConsumeQueue.recover."""
+    """The unit of this number, by the rules of ConsumeQueue.recover and BatchConsumeQueue.recover. To these, lost
+    messages of a batch queue take the offsets that their unit says."""
     physical_offset, size, code = _QUEUE_UNIT.unpack(data[:QUEUE_UNIT_SIZE])
     kind, time, base, count = "message", 0, number, 1
     if physical_offset < 0 or size <= 0 or physical_offset + size >= _LONGS:
@@ -112,7 +113,7 @@ def read_queue_unit(data: bytes, number: int) -> ReadUnit:
         kind = "pre-blank"
     elif kind == "message" and size == LOST_SIZE:
         kind = "lost"
-    if kind != "message":
+    if kind not in ("message", "lost"):
         time, base, count = 0, number, 1
     return ReadUnit(physical_offset, size, code, time, base, count, kind)
 

@@ -163,6 +163,10 @@ class StoreBuilder:
             offset, offset - before, pre_blank if self.consume_queue else bytearray()
         )
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the queue's next message."""
+        return self._queue(topic, queue_id).next_offset
+
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         return self._queues.setdefault((topic, queue_id), _Queue())
 

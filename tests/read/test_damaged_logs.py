@@ -48,13 +48,14 @@ def _assert_reads(root: Path, found: DamagedLog, rng: random.Random, is_remote: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batches", [False, True], ids=["plain", "batches"])
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_random_damage(tmp_path: Path, rng: random.Random, is_remote: bool) -> None:
+def test_random_damage(tmp_path: Path, rng: random.Random, is_remote: bool, batches: bool) -> None:
     with remote.small_pages(rng):
         for _ in range(TRIALS):
             seed = rng.randrange(1 << 40)
             own = random.Random(seed)
-            found = damaged_log(tmp_path / "store", own)
+            found = damaged_log(tmp_path / "store", own, batches=batches)
             try:
                 _assert_reads(tmp_path / "store", found, own, is_remote)
             except Exception as why:

@@ -13,6 +13,7 @@ from rmqstore_spark.jobs.copying.rows import Rows
 from rmqstore_spark.store.format.by_queue import Integers, QueueName
 from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.format.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
+from rmqstore_spark.write.build.batchqueues import messages_in
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets
 from rmqstore_spark.write.build.kept_units import put_fields
 from rmqstore_spark.write.build.staging import CHUNK_SIZE, Chunk
@@ -97,12 +98,33 @@ def _cut(rows: Rows, order: KeptOffsets, begins: Mapping[int, int]) -> Iterator[
     positions = rows.positions[queued]
     begin = np.flatnonzero(positions == begins[rows.source.number]).tolist()
     found = order.look(
-        rows.topics, rows.codes[queued], rows.queue_ids[queued], rows.queue_offsets[queued], next(iter(begin), None)
+        rows.topics,
+        rows.codes[queued],
+        rows.queue_ids[queued],
+        rows.queue_offsets[queued],
+        next(iter(begin), None),
+        _counts(rows)[queued],
     )
     cuts = [0, *queued[found].tolist(), len(rows.positions)]
     for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
         if start < stop:
             yield rows.only(slice(start, stop)), number > 0
+
+
+def _counts(rows: Rows) -> Integers:
+    """How many queue offsets each message takes: more than one if it is a batch. The units of BatchCQ topics are read
+    for it."""
+    topics = rows.source.batch_topics
+    counts = np.ones(len(rows.codes), np.int64)
+    here = np.flatnonzero(np.array([topic in topics for topic in rows.topics], bool)[rows.codes])
+    if not len(here):
+        return counts
+    ends = np.cumsum(rows.sizes[here])
+    for some in np.split(here, np.searchsorted(ends, range(CHUNK_SIZE, int(ends[-1]), CHUNK_SIZE))):
+        memory = memoryview(bytearray(int(rows.sizes[some].sum())))
+        rows.units.read_into(memory, rows.positions[some], rows.sizes[some])
+        counts[some] = messages_in(memory, rows.sizes[some], topics)
+    return counts
 
 
 def _pieces(rows: Rows, most: int) -> Iterator[Rows]:

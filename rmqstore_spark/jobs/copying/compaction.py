@@ -30,7 +30,7 @@ from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.check.queue_logs import check_compaction_logs
 from rmqstore_spark.write.build.other_files import OtherFile
-from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.tails import Queue
 
 _BLOCK = 1024 * 1024  # bytes
 

@@ -19,7 +19,7 @@ from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queues import ahead_of_log
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets, Lost
-from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.tails import Queue
 
 
 def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
@@ -28,12 +28,19 @@ def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
     some = (
         queue
         for topic in queues.topics
-        if not source.waiting.begins_anew(topic)
+        if not source.waiting.begins_anew(topic) and topic not in source.batch_topics
         for queue in queues.of_topic(topic)
         if not queue.is_lmq
     )
     for bounds in queue_bounds(source.store, some):
         yield source.new_name(bounds.queue.topic, bounds.queue.queue_id), bounds
+
+
+def batch_ends_of(source: Source) -> Iterator[tuple[Queue, int]]:
+    """The queue offset at which each BatchCQ of a source goes on in the copy, by the queue's name in the copy."""
+    some = (queue for queue in source.store.queues.batch if queue.topic in source.batch_topics)
+    for bounds in queue_bounds(source.store, some):
+        yield source.new_name(bounds.queue.topic, bounds.queue.queue_id), bounds.end
 
 
 def lost_outside(

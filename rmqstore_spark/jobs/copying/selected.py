@@ -77,6 +77,7 @@ def _whole(source: Source, batches: Iterable[pa.RecordBatch], losses: Losses) ->
         batch = _without(source, batch, list(_damaged(batch)), losses)
         batch = _without(source, batch, list(_nameless(batch)), losses)
         batch = _without(source, batch, list(_batched(source, batch)), losses)
+        _refuse_to_salvage(source, batch)
         if before is not None:
             yield _without(source, before, misplaced.look(before, batch), losses)
         before = batch
@@ -130,6 +131,38 @@ def _batched(source: Source, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]
 # ---- rows
 
 
+def _refuse_odd_batches(source: Source, topics: list[str], codes: Integers) -> None:
+    """Refuse batches of topics whose queues are simple.
+
+    Args:
+        codes: the topics of the batches, as indexes of `topics`.
+
+    Raises:
+        NotAStoreError: there is one.
+    """
+    for topic in (topics[code] for code in codes.tolist()):
+        if topic not in source.batch_topics:
+            raise NotAStoreError(
+                f"{source.store.root}: topic {topic!r} has batches (sysFlag 0x80), but is no BatchCQ topic: expected "
+                "queue.type BatchCQ in config/topics.json; bring back the broker's topics.json, or leave the topic out "
+                "(--topic)"
+            )
+
+
+def _refuse_to_salvage(source: Source, batch: pa.RecordBatch) -> None:
+    """Refuse BatchCQ topics in a salvage: which of their messages are misplaced or lost cannot be told.
+
+    Raises:
+        NotAStoreError: there is one.
+    """
+    for topic in batch.column("topic").dictionary_encode().dictionary.to_pylist():
+        if topic in source.batch_topics:
+            raise NotAStoreError(
+                f"{source.store.root}: topic {topic!r} is a BatchCQ topic, which a salvage does not take; leave the "
+                "topic out (--topic), or use copy if the store has no damage"
+            )
+
+
 def _refuse_timers(source: Source, root: str, batch: pa.RecordBatch) -> None:
     """Refuse timed messages outside the newest replica, which alone says which timed messages wait.
 
@@ -147,13 +180,7 @@ def _rows(source: Source, batch: pa.RecordBatch, units: Units) -> Rows:
     topic = batch.column("topic").dictionary_encode()
     topics, codes = topic.dictionary.to_pylist(), topic.indices.to_numpy().astype(np.int64)
     flags = _integers(batch, "sysFlag")
-    batched = np.flatnonzero(flags & _INNER_BATCH)
-    if len(batched):
-        at = int(batched[0])
-        raise NotAStoreError(
-            f"{source.store.root}: topic {topics[codes[at]]!r} is a BatchCQ topic (sysFlag 0x80), whose queues are "
-            "not written; leave the topic out (--topic)"
-        )
+    _refuse_odd_batches(source, topics, codes[np.flatnonzero(flags & _INNER_BATCH)])
     rows = Rows(
         source,
         units,

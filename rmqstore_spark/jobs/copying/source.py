@@ -1,6 +1,6 @@
 """A store that is copied, and the facts about it that its messages need."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from rmqstore_spark.jobs.copying.waiting import Waiting
@@ -18,6 +18,7 @@ class Source:
         waiting: decides about messages that a broker keeps for itself.
         first_queue: by topic, the number that queue 0 gets; 0 for other topics.
         queues: by topic, the number of queues; None for the last source.
+        batch_topics: the topics whose queues are BatchCQs.
     """
 
     number: int
@@ -25,6 +26,7 @@ class Source:
     waiting: Waiting
     first_queue: Mapping[str, int]
     queues: Mapping[str, int] | None
+    batch_topics: Collection[str] = ()
 
     def new_name(self, topic: str, queue_id: int) -> QueueName:
         """The name in the copy of one of the source's queues."""

@@ -1,9 +1,9 @@
 """How much of a log a micro-batch reads: about so many bytes of it, and at most so many messages."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from native_io import Filter
 from rmqstore_spark.query.selection import Selection
@@ -12,12 +12,15 @@ from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.plan.beside_index import has_batches
 from rmqstore_spark.read.plan.split import Splitter
-from rmqstore_spark.store.format.units import BatchBuilder, Run
+from rmqstore_spark.store.format.by_queue import Integers
+from rmqstore_spark.store.format.units import UNLIMITED, BatchBuilder, Budget
 from rmqstore_spark.store.snapshot import as_snapshot
+from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.segments import Damage
 
 _MOST_WALKED = 8 * 1024 * 1024  # bytes: for a unit's start farther off, the queues are asked
 _MOST_COUNTED = 256 * 1024 * 1024  # bytes of log in which messages are counted for one batch
+_ROWS_AT_ONCE = 16 * 1024
 
 
 def cut_bytes(ranges: list[Range], most: int) -> Reached | None:
@@ -54,32 +57,45 @@ def cut_messages(ranges: list[Range], selection: Selection, most: int) -> Reache
             return _cut_near(whole, 1)
         counted += size
         with whole.store.reader(whole.segment) as reader:
-            for found in whole.store.past_damage(reader).select(whole.start, whole.stop, chosen):
-                if isinstance(found, Damage):
-                    continue
-                ends = np.cumsum(_messages(found, chosen) if explodes else np.ones(len(found.positions), np.int64))
+            for positions, counts in _counted(reader, whole, chosen) if explodes else _found(reader, whole, chosen):
+                ends = np.cumsum(counts)
                 if ends[-1] >= left:
                     # A batch is read as a whole, the first one even where it has more messages than that.
                     last = int(np.searchsorted(ends, left, "right")) - 1
                     if last < 0 and before is not None:
                         return before
-                    end = place_after(reader, int(found.positions[max(last, 0)]))
+                    end = place_after(reader, int(positions[max(last, 0)]))
                     return None if whole is ranges[-1] and end.position >= whole.stop else end
                 left -= int(ends[-1])
-                before = place_after(reader, int(found.positions[-1])) if explodes else None
+                before = place_after(reader, int(positions[-1])) if explodes else None
     return None
 
 
-def _messages(units: Run, chosen: Filter) -> npt.NDArray[np.int64]:
-    """The number of selected messages in each unit of a run: more than one only in batches."""
-    builder = BatchBuilder(["commitLogOffset"], explodes=True)
-    done = 0
-    counts = np.zeros(len(units.positions), np.int64)
-    while done < len(units.positions):
-        done += units.only(slice(done, None)).add_to(builder, chosen)
-        positions = builder.finish().column(0).to_numpy()
-        counts += np.searchsorted(positions, units.positions, "right") - np.searchsorted(positions, units.positions)
-    return counts
+def _found(reader: SegmentReader, whole: Range, chosen: Filter) -> Iterator[tuple[Integers, Integers]]:
+    """The selected units of a range, run by run: where each begins, and 1 message for each."""
+    for found in whole.store.past_damage(reader).select(whole.start, whole.stop, chosen):
+        if not isinstance(found, Damage):
+            yield found.positions, np.ones(len(found.positions), np.int64)
+
+
+def _counted(reader: SegmentReader, whole: Range, chosen: Filter) -> Iterator[tuple[Integers, Integers]]:
+    """_found() with the number of selected messages in each unit, which may be a batch. The log is decoded as for a
+    read, so that each unit is looked at once."""
+    builder = BatchBuilder(["commitLogOffset"], Budget(_ROWS_AT_ONCE, UNLIMITED.nbytes), explodes=True)
+    positions, counts = np.empty((2, 0), np.int64)  # of the last unit, of which more messages may come
+    for _ in whole.store.past_damage(reader).decode(whole.start, whole.stop, builder, chosen):
+        rows = builder.finish().column(0).to_numpy()
+        starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 1))
+        found, several = rows[starts], np.diff(starts, append=len(rows))
+        if len(positions) and len(found) and positions[-1] == found[0]:
+            several[0] += counts[-1]
+            positions, counts = positions[:-1], counts[:-1]
+        positions, counts = np.concatenate([positions, found]), np.concatenate([counts, several])
+        if len(positions) > 1:
+            yield positions[:-1], counts[:-1]
+            positions, counts = positions[-1:], counts[-1:]
+    if len(positions):
+        yield positions, counts
 
 
 def _cut_near(whole: Range, size: int) -> Reached | None:

@@ -12,7 +12,7 @@ from rmqstore_spark.store.structures.window import WINDOW_SIZE
 
 PART_BYTES = 3 * WINDOW_SIZE  # of the log; beginning a part costs as much as decoding 100 KiB
 _FEWEST = 4  # the least number of parts
-_NEAR = 8 * 1024  # bytes in which a unit mostly begins
+_NEAR = 8 * 1024  # bytes in which a unit mostly begins; a large unit, as of a batch, is searched for in larger steps
 
 
 class Parts:
@@ -63,10 +63,7 @@ class Parts:
         is searched for more than one cut."""
         at = number
         while at not in self._begins:
-            start, stop = self.cut(at), self.cut(at + 1)
-            found = reader.find(start, min(start + _NEAR, stop))  # mostly found in a small read
-            if found is None:
-                found = reader.find(start, stop)
+            found = _first(reader, self.cut(at), self.cut(at + 1))
             if found is None:
                 at += 1
             else:
@@ -89,3 +86,15 @@ class Parts:
         with self._lock:
             later = range(number + 1, self.count) if number == self._last else range(0)
             return sum(self._untold.pop(each, 0) for each in (number, *later))
+
+
+def _first(reader: SegmentReader, start: int, stop: int) -> int | None:
+    """The first place in [start, stop) where a unit seems to begin: found in a read about as large as it is far off."""
+    step = _NEAR
+    while start < stop:
+        end = min(start + step, stop)
+        found = reader.find(start, end)
+        if found is not None:
+            return found
+        start, step = end, 2 * step
+    return None

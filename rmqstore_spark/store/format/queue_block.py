@@ -25,6 +25,9 @@ from native_io import QUEUE_FORMAT, UnitKind, queue_units
 UNIT = struct.Struct(">qiq")
 UNIT_SIZE, BATCH_UNIT_SIZE = QUEUE_FORMAT["UNIT_SIZE"], QUEUE_FORMAT["BATCH_UNIT_SIZE"]
 assert UNIT.size == UNIT_SIZE
+_BATCH = struct.Struct(">qqhii")  # the rest of a unit of a BatchCQ
+assert UNIT.size + _BATCH.size == BATCH_UNIT_SIZE
+MOST_IN_BATCH = (1 << 15) - 1  # messages
 MOST_OFFSETS = (1 << 62) // UNIT_SIZE  # queue offsets that a simple queue's files can have names for
 
 # For each queue offset before a queue's first message, in the first message's file.
@@ -47,6 +50,17 @@ def lost_unit(segment_end: int) -> bytes:
     return UNIT.pack(segment_end - _LOST_SIZE + 1, _LOST_SIZE, 0)
 
 
+def batch_unit(unit: bytes, store_time: int, queue_offset: int, messages: int) -> bytes:
+    """The unit of a BatchCQ.
+
+    Args:
+        unit: its position, size and tagsCode, as in a simple queue.
+        store_time: in ms.
+        queue_offset: of the first message.
+    """
+    return unit + _BATCH.pack(store_time, queue_offset, messages, -1, 0)
+
+
 class QueueUnit(NamedTuple):
     """A unit of a queue.
 
@@ -54,7 +68,8 @@ class QueueUnit(NamedTuple):
         number: the unit's number in the queue.
         position: physical offset of the message.
         size: bytes of the message in the log.
-        queue_offset: the queue offset of the first message; the unit's number where it stands for no message.
+        queue_offset: the queue offset of the first message, also of a lost one; the unit's number where it stands for
+            no message.
         messages: the number of messages: more than one only in a BatchCQ.
     """
 

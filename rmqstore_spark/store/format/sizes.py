@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.store.format.queue_block import UNIT_SIZE
+from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE
 
 MOST_BYTES = (1 << 31) - 1  # bytes of a file
 MOST_QUEUES = (1 << 31) - 1  # queues of a topic (TopicConfig)
@@ -95,12 +95,18 @@ class Sizes:
 
 @dataclass(frozen=True)
 class FileSizes:
-    """Sizes, all known."""
+    """Sizes, all known.
+
+    Attributes:
+        batch_file: bytes of a file of a BatchCQ (mapperFileSizeBatchConsumeQueue). There is no option for it: as of the
+            existing files, else RocketMQ's default.
+    """
 
     segment: int
     queue_file: int
     slots: int
     items: int
+    batch_file: int = 300_000 * BATCH_UNIT_SIZE
 
 
 # RocketMQ's defaults (MessageStoreConfig).

@@ -26,7 +26,7 @@ from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.layout import find_store, place_to_write
 from rmqstore_spark.store.format.message import are_queued
 from rmqstore_spark.store.format.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_TOPICS
-from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.tails import Queue
 
 NEEDED = ("topic", "queueId", "queueOffset")  # columns
 _REFUSED = (*TRANSACTION_TOPICS, TIMER_TOPIC)

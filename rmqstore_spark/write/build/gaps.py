@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from native_io import FORMAT
-from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.tails import Queue
 
 
 @dataclass(frozen=True)

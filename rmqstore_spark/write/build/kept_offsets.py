@@ -9,7 +9,7 @@ import numpy as np
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.format.by_queue import Integers, by_queue
 from rmqstore_spark.write.build.gaps import Gap, Gaps
-from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.tails import Queue
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,13 @@ class KeptOffsets:
         return self._gaps.ends
 
     def look(
-        self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers, begin: int | None = None
+        self,
+        topics: list[str],
+        codes: Integers,
+        queue_ids: Integers,
+        offsets: Integers,
+        begin: int | None = None,
+        counts: Integers | None = None,
     ) -> list[int]:
         """Look at the next messages, each of which is in a queue.
 
@@ -66,6 +72,8 @@ class KeptOffsets:
             topics: names.
             codes: the topic of each message, as an index of `topics`.
             begin: the index of a message with which a segment must begin in any case.
+            counts: how many queue offsets each message has: more than one if it is a batch, and none if it has no place
+                in its queue. None: each has one.
 
         Returns:
             The indexes of messages with which a segment must begin, ascending.
@@ -74,7 +82,8 @@ class KeptOffsets:
             DamagedStoreError: a queue offset comes a second time, or is so high that no log can have lost the messages
                 before it.
         """
-        found = self._find(topics, codes, queue_ids, offsets) if len(offsets) else {}
+        counts = np.ones(len(offsets), np.int64) if counts is None else counts
+        found = self._find(topics, codes, queue_ids, offsets, counts) if len(offsets) else {}
         begins = []
         for row in sorted(found.keys() | ({begin} if begin is not None else set())):
             gap = found.get(row)
@@ -86,16 +95,18 @@ class KeptOffsets:
         self._count += len(offsets)
         return begins
 
-    def _find(self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers) -> dict[int, Gap]:
+    def _find(
+        self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers, counts: Integers
+    ) -> dict[int, Gap]:
         """The gaps, by the index of the message after each."""
         rows = by_queue(topics, codes, queue_ids)
-        numbers, offsets = rows.numbers, offsets[rows.order]
-        is_next = (numbers[1:] == numbers[:-1]) & (offsets[1:] == offsets[:-1] + 1)
+        numbers, offsets, counts = rows.numbers, offsets[rows.order], counts[rows.order]
+        is_next = (numbers[1:] == numbers[:-1]) & (offsets[1:] == offsets[:-1] + counts[:-1])
         cuts = [0, *(np.flatnonzero(~is_next) + 1).tolist(), len(offsets)]
         found = {}
         for first, stop in itertools.pairwise(cuts):
             queue, last = rows.queues[numbers[first]], self._count + int(rows.order[stop - 1])
-            if (gap := self._gaps.follow(queue, int(offsets[first]), stop - first, last)) is not None:
+            if (gap := self._gaps.follow(queue, int(offsets[first]), int(counts[first:stop].sum()), last)) is not None:
                 found[int(rows.order[first])] = gap
         return found
 

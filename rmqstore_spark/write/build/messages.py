@@ -12,7 +12,7 @@ from rmqstore_spark.write.build.brought import Brought, Counts
 from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.build.logfiles import InPlaceWriter, LogWriter
 from rmqstore_spark.write.build.placing import Placing
-from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.staging import Chunk, Staged, read_chunks
 from rmqstore_spark.write.build.store_files import StoreFiles
 from rmqstore_spark.write.build.target import Target

@@ -103,7 +103,7 @@ class Placing:
         self._root = target.root
         self._segment_size = target.sizes.segment
         self._rolling = Rolling(target.root, target.end, target.sizes.segment)
-        self._dispatcher = Dispatcher(index_tags=index_tags)
+        self._dispatcher = Dispatcher(index_tags=index_tags, batch_topics=files.batch_topics)
         for (topic, queue_id), offset in target.queues.items():
             self._dispatcher.set_next(topic, queue_id, offset)
         self._log = log
@@ -185,5 +185,5 @@ class Placing:
 
     def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]], lost: bytes | None) -> None:
         for number, queue_offset, units in dispatched.runs():
-            self._files.queues.put(names[number], queue_offset, units, lost)
+            self._files.put_units(names[number], queue_offset, units, lost)
         self._files.put_keys(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)

@@ -1,7 +1,7 @@
 """The files of a store beside its log, made as messages come: ConsumeQueue and index files, the checkpoint, config/."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +9,12 @@ import numpy.typing as npt
 from rmqstore_spark.store.structures import checkpoint
 from rmqstore_spark.store.structures.written import Record
 from rmqstore_spark.write.build import times
+from rmqstore_spark.write.build.batchqueues import BatchQueueWriter, directory_of
 from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.build.indexfiles import IndexWriter
 from rmqstore_spark.write.build.patch import PATCHES
 from rmqstore_spark.write.build.queuefiles import QueueWriter
+from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import Target
 
 
@@ -24,15 +26,26 @@ class StoreFiles:
         new: the directory in which they are made, in a tree like a store's.
         target: the store.
         goes_on: whether the files go on with those of the store; else they are made anew.
+        batch_topics: the topics whose queues are BatchCQs. Such queues are only made anew.
         has_index: whether index files are made.
         has_patches: whether changes to an index file of the store are only put down as a patch (patch.py).
 
     Attributes:
-        queues: the ConsumeQueues.
+        queues: the simple ConsumeQueues.
+        batches: the BatchCQs.
+        batch_topics: as above.
     """
 
     def __init__(
-        self, tree: Tree, new: str, target: Target, *, goes_on: bool, has_index: bool, has_patches: bool = False
+        self,
+        tree: Tree,
+        new: str,
+        target: Target,
+        *,
+        goes_on: bool,
+        has_index: bool,
+        has_patches: bool = False,
+        batch_topics: Collection[str] = (),
     ) -> None:
         self._tree = tree
         self._new = new
@@ -44,6 +57,8 @@ class StoreFiles:
             sizes.queue_file,
             target.queues,
         )
+        self.batch_topics = frozenset(batch_topics)
+        self.batches = BatchQueueWriter(tree, directory_of(new), sizes.batch_file)
         self._index: IndexWriter | None = None
         if has_index:
             self._index = IndexWriter(
@@ -65,6 +80,13 @@ class StoreFiles:
     def __exit__(self, *_: object) -> None:
         if self._index is not None:
             self._index.__exit__()
+
+    def put_units(self, queue: Queue, queue_offset: int, units: memoryview, lost: bytes | None) -> None:
+        """Put units into a queue, whose kind decides where; see QueueWriter.put() and BatchQueueWriter.put()."""
+        if queue[0] in self.batch_topics:
+            self.batches.put(queue, units, lost)
+        else:
+            self.queues.put(queue, queue_offset, units, lost)
 
     def put_keys(
         self,
@@ -91,6 +113,7 @@ class StoreFiles:
             record: the known store times.
         """
         self.queues.finish(store_timestamp)
+        self.batches.finish(store_timestamp)
         # A kept index file may end later than the new ones: a broker would delete it after a crash.
         indexed = max(self._indexed, self._index.end_timestamp if self._index is not None else 0)
         last = checkpoint.encode(last_timestamp, indexed, end, record.has_any)

@@ -3,11 +3,11 @@
 import os
 import stat
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.io.files import ignore_unreadable
-from rmqstore_spark.store.geometry import index_geometry, queue_file_size, segment_size
+from rmqstore_spark.store.geometry import index_geometry, queue_file_size, segment_size, usual_queue_file
 from rmqstore_spark.store.structures.kinds import KINDS, refuse_to_write
 from rmqstore_spark.store.structures.layout import find_store
 from rmqstore_spark.store.queue_ends import queue_ends
@@ -27,6 +27,8 @@ _BROKERS_OWN = {
     *(kind.path.partition("/")[0] for kind in KINDS),
     WORKSHOP,
 }
+_QUEUES = ("consumequeue", "batchconsumequeue")
+_DIRECTORIES = ("commitlog", *_QUEUES, "index", "config")
 _TOPICS = ("topics.json", "topics.json.bak")
 # Entries allowed in a directory that is to become a store. Where only the commitlog is missing, it is elsewhere.
 _BEFORE_A_STORE = {"config", "lock", "lost+found", WORKSHOP}
@@ -91,7 +93,7 @@ def check_kinds(tree: Tree, with_queues: bool = True) -> None:
     Raises:
         RmqStoreError: naming the first entry that is wrong.
     """
-    for name in ("commitlog", "consumequeue", "index", "config", WORKSHOP, os.path.join(WORKSHOP, "commit")):
+    for name in (*_DIRECTORIES, WORKSHOP, os.path.join(WORKSHOP, "commit")):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISDIR, "a directory")
     for name in ("lock", "checkpoint", "abort", *(os.path.join("config", name) for name in _TOPICS)):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISREG, "a file")
@@ -105,11 +107,11 @@ def check_kinds(tree: Tree, with_queues: bool = True) -> None:
         )
     refuse_to_write(tree.path, tree.files)
     if with_queues:
-        _check_kinds_of_queues(tree)
+        for name in _QUEUES:
+            _check_kinds_of_queues(tree, os.path.join(tree.path, name))
 
 
-def _check_kinds_of_queues(tree: Tree) -> None:
-    queues = os.path.join(tree.path, "consumequeue")
+def _check_kinds_of_queues(tree: Tree, queues: str) -> None:
     for topic, is_link, is_directory in tree.kinds(queues):
         if is_link:
             tree.refuse_other_than(os.path.join(queues, topic), stat.S_ISDIR, "a directory")
@@ -160,7 +162,7 @@ def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
             f"{root}: belongs to user {owner}, whose broker could not go on with files of user {os.geteuid()}; "
             "write as that user"
         )
-    for directory in (root, *(os.path.join(root, name) for name in ("commitlog", "consumequeue", "index", "config"))):
+    for directory in (root, *(os.path.join(root, name) for name in _DIRECTORIES)):
         if tree.is_directory(directory):
             tree.refuse_unwritable(directory)
 
@@ -225,7 +227,9 @@ def sizes_to_rebuild(store: Snapshot, asked: Sizes, may_be_cut: bool = False) ->
             index = os.path.join(store.root, "index")
             found = index_geometry(index, store.files, slots, items, may_differ=True)
             slots, items = slots or found[0], items or found[1]
-    return Sizes(segment_size(store, may_be_cut), queue_file, slots, items).or_defaults()
+    sizes = Sizes(segment_size(store, may_be_cut), queue_file, slots, items).or_defaults()
+    batch_file = usual_queue_file(store.queues.batch, is_batch=True)
+    return replace(sizes, batch_file=batch_file) if batch_file else sizes
 
 
 def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:

@@ -84,6 +84,19 @@ def refuse_unwritable(tree: Tree, table: Table, topics: Iterable[str]) -> None:
         _refuse_attribute(tree.path, table, topic, "cleanup.policy", _CLEANUP_POLICIES)
 
 
+def of_batches(table: Table, queues: ConsumeQueues) -> frozenset[str]:
+    """The topics whose queues are BatchCQs: by topics.json, or, if it does not know the topic, by the queues that
+    exist. A broker does not start where both differ.
+
+    Args:
+        table: as of load().
+        queues: the queues of the store.
+    """
+    entries = table.get("topicConfigTable", {})
+    named = config.batch_topics({topic: entry for topic, entry in entries.items() if isinstance(entry, dict)})
+    return frozenset(named | {queue.topic for queue in queues.batch if queue.topic not in entries and queue.sizes})
+
+
 def refuse_batches(tree: Tree, table: Table, topic: str, advice: str = _LEAVE_AWAY) -> None:
     """Refuse a topic whose queues are of batches (BatchCQ), by topics.json or by the queues that exist.
 
@@ -142,10 +155,11 @@ def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def merge(table: Table, queues: Mapping[str, int], now: int) -> bytes:
+def merge(table: Table, queues: Mapping[str, int], now: int, batch_topics: Collection[str] = ()) -> bytes:
     """The text of topics.json with these topics added.
 
     Args:
+        batch_topics: those whose queues are BatchCQs.
         queues: the number of queues that each topic of the write needs. An existing topic only gets more queues to read
             from.
         now: the time in ms.
@@ -167,6 +181,7 @@ def merge(table: Table, queues: Mapping[str, int], now: int) -> bytes:
                 "topicName": topic,
                 "topicSysFlag": 0,
                 "writeQueueNums": count,
+                **({"attributes": {"queue.type": "BatchCQ"}} if topic in batch_topics else {}),
             }
     version = table.get("dataVersion")
     version = version if isinstance(version, dict) else {}

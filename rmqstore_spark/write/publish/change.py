@@ -79,7 +79,7 @@ class Change:
         """Bring the files in `new` into the store.
 
         Args:
-            exchanged: APPENDED, REBUILT or REBUILT_WITHOUT_INDEX.
+            exchanged: APPENDED, or one that begins with REBUILT or BATCHES_REBUILT.
 
         Raises:
             RmqStoreError: nothing was changed, except what give_up() undoes; or, where the text says so, everything is

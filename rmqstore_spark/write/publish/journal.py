@@ -18,12 +18,16 @@ _VERSION = 1
 _MOST_BYTES = 64 * 1024
 # The directories that a change exchanges, the first one at the commit point; and those into which files are put after.
 APPENDED, REBUILT, REBUILT_WITHOUT_INDEX = ("commitlog",), ("consumequeue", "index"), ("consumequeue",)
+BATCHES_REBUILT = ("consumequeue", "batchconsumequeue", "index")  # where there are BatchCQ topics
+BATCHES_REBUILT_WITHOUT_INDEX = ("consumequeue", "batchconsumequeue")
 STRETCHED = ()  # the log grows in its last segment
 PUT = {
     APPENDED: ("consumequeue", "index"),
     STRETCHED: ("consumequeue", "index"),
     REBUILT: (),
     REBUILT_WITHOUT_INDEX: (),
+    BATCHES_REBUILT: (),
+    BATCHES_REBUILT_WITHOUT_INDEX: (),
 }
 
 
