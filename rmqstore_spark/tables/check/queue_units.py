@@ -5,6 +5,7 @@ a right unit or at the queue's end. Those before a right unit are found here, th
 """
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -84,8 +85,7 @@ class QueueStretch:
                 yield from self._check_batch(batch, expected, start, stop)
                 extra += self._before_batch(batch, expected, start, stop)
                 continue
-            queue = self._store.queues.queue(topic, queue_id)
-            assert queue is not None
+            queue = self._store.queues.queue(topic, queue_id) or self._without_files(topic, queue_id)
             if queue.is_lmq and not queue.in_files:
                 continue  # a broker deletes light queues that are not used, and keeps their messages
             for units in expected:
@@ -177,6 +177,11 @@ class QueueStretch:
             codes = np.where(is_ext, np.array(resolved, np.int64), codes)
         same: npt.NDArray[np.bool_] = codes == expected.tags_codes
         return same
+
+    def _without_files(self, topic: str, queue_id: int) -> Queue:
+        """A queue of a store that has no directory of simple queues, as all its topics are BatchCQ topics, or none."""
+        directory = os.path.join(self._store.root, "consumequeue", topic, str(queue_id))
+        return Queue(directory, topic, queue_id, self._store.files)
 
     # ---- BatchCQ
 
