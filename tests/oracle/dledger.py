@@ -57,6 +57,8 @@ class DLedgerStoreBuilder(EntryStoreBuilder):
             self.messages = list(classic.messages)
             self._queues, self.now, self._index = classic._queues, classic.now, classic._index
         self.term = self.index = 0
+        self._to_index: list[tuple[Stored, list[str]]] = []
+        self._units: dict[int, bytes] = {}  # by position of the message: its queue's unit
         self.holding = False  # whether new entries are not committed: a broker then puts their messages into no queue
         self.end = start + HEADER.size
 
@@ -70,6 +72,51 @@ class DLedgerStoreBuilder(EntryStoreBuilder):
     def _flush_queue(self, directory: Path, queue: Any) -> None:
         if not self.holding:
             super()._flush_queue(directory, queue)
+
+    def index_last(self) -> None:
+        """An entry that is not committed is in no index either."""
+        last = self.messages[-1]
+        self._units[last.position] = bytes(self._queue(last.topic, last.queue_id).pending[-reference.QUEUE_UNIT_SIZE :])
+        self._to_index.append((last, self._last_keys))
+        if not self.holding:
+            self._index_all()
+
+    def _index_all(self) -> None:
+        """What came while the node was holding, and is still there."""
+        there = {message.position for message in self.messages}
+        for message, keys in self._to_index:
+            if self._index and message.position in there:
+                self._index.put(message.topic, keys, message.position, message.store_timestamp)
+        self._to_index.clear()
+
+    def flush(self) -> None:
+        if not self.holding:
+            self._index_all()
+        super().flush()
+
+    def restart_of_5_2_0(self, committed: int) -> None:
+        """A node of 5.2.0 stops and starts: it cuts each queue off before the messages of the log's last file, and
+        dispatches again only from a physical offset on that it had noted as committed. What is between is in no queue.
+        Later messages get the queue offsets from the queue's end on, some of which others have. Seen with one node."""
+        self.flush()
+        start = (self.end - HEADER.size) // self.segment_size * self.segment_size
+        for (topic, queue_id), queue in self._queues.items():
+            mine = [m for m in self.messages if m.queued and (m.topic, m.queue_id) == (topic, queue_id)]
+            kept = sum(position < start for position in self._positions(topic, queue_id, queue.flushed))
+            again = [m.position for m in mine if m.position >= max(start, committed)]
+            queue.flushed, queue.pending = kept, bytearray().join(self._units[position] for position in again)
+            queue.next_offset = kept + len(again)
+            cut = kept * reference.QUEUE_UNIT_SIZE
+            for path in self.queue_directory(topic, queue_id).iterdir():
+                if int(path.name) > cut:
+                    path.unlink()
+        self.flush()
+
+    def _positions(self, topic: str, queue_id: int, count: int) -> list[int]:
+        """Where the messages of a queue's first units are."""
+        files = sorted(self.queue_directory(topic, queue_id).iterdir()) if count else []
+        data = b"".join(path.read_bytes() for path in files)
+        return [struct.unpack_from(">q", data, n * reference.QUEUE_UNIT_SIZE)[0] for n in range(count)]
 
     def append_empty(self, magic: int = 2) -> None:
         """An entry without a unit."""
