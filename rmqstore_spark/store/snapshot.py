@@ -245,9 +245,26 @@ class Snapshot(StoreRef):
     def uncommitted(self) -> Uncommitted | None:
         """The last entries, where a node has some that it does not say to be committed. None if it has none, or the log
         is no log of entries."""
-        entry, marks = self.last_entry, self._marks
-        found = None if entry is None or marks is None else Uncommitted(marks, entry.number)
+        found = self._noted
         return found if found is not None and (found.behind_committed or found.behind_end) else None
+
+    @property
+    def lacks_committed(self) -> Uncommitted | None:
+        """The log's last entry, where a node says that a later one is committed."""
+        found = self._noted
+        return found if found is not None and found.last < found.marks.committed else None
+
+    @property
+    def lacks_marks(self) -> bool:
+        """Was this log of entries to end with the last one that is committed, and nothing says which one that is?"""
+        return self._committed and self._marks is None and any(map(has_order, self.segments))
+
+    @kept
+    def _noted(self) -> Uncommitted | None:
+        entry = self.last_entry
+        with ignore_unreadable():
+            return None if entry is None or self._marks is None else Uncommitted(self._marks, entry.number)
+        return None
 
     def _log_end(self) -> LogEnd:
         return LogEnd(self.layout, self.segments, self.queues, self.files)

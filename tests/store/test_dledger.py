@@ -178,6 +178,37 @@ def test_what_a_node_had_noted(tmp_path: Path, rng: random.Random, caplog: pytes
         assert positions(read(builder.root, committed=True)) == sorted(kept)
 
 
+def test_notes_that_are_ahead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An entry that is committed is never taken back: a log without it has lost its end."""
+    builder = DLedgerStoreBuilder(tmp_path)
+    for _ in range(3):
+        builder.append()
+    builder.close()
+    builder.checkpoint(2, 2)
+    assert (len(read(tmp_path)), caplog.messages) == (3, [])
+    builder.checkpoint(5, 5)
+    for committed in (False, True):
+        caplog.clear()
+        assert len(read(tmp_path, committed=committed)) == 3
+        (text,) = caplog.messages
+        assert "expected entries up to index 5, which the node had noted as committed, found index 2 last" in text
+
+
+def test_notes_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Only who asks for them gets an error."""
+    builder = DLedgerStoreBuilder(tmp_path)
+    builder.append()
+    builder.close()
+    (tmp_path / dledger.NAME / "checkpoint").mkdir()
+    assert len(read(tmp_path)) == 1
+    with pytest.raises(RmqStoreError, match="checkpoint: expected a regular file, found a directory"):
+        read(tmp_path, committed=True)
+    (tmp_path / dledger.NAME / "checkpoint").rmdir()
+    assert caplog.messages == []
+    assert len(read(tmp_path, committed=True)) == 1
+    assert "expected committedIndex" in caplog.messages[0]
+
+
 @pytest.mark.parametrize("text", ["", "committedIndex=x\nendIndex=3\n", "endIndex=3", "\xff" * 5000])
 def test_notes_that_cannot_be_understood(tmp_path: Path, text: str) -> None:
     builder = DLedgerStoreBuilder(tmp_path)

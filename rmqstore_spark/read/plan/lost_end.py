@@ -24,8 +24,21 @@ def say_if_lost(store: Snapshot) -> None:
             one_line(store.root),
             store.uncommitted,
         )
+    if store.lacks_marks:
+        log.warning(
+            "%s: expected committedIndex in the node's `checkpoint`, found none: committed=true leaves nothing out",
+            one_line(store.root),
+        )
     if store.files.is_locked(store.layout.lock):
         return
+    if (lacking := store.lacks_committed) is not None:
+        log.warning(
+            "%s: expected entries up to index %d, which the node had noted as committed, found index %d last: the last "
+            "messages are lost, or this copy has an older log; read all nodes together (deduplicate=true)",
+            one_line(store.root),
+            lacking.marks.committed,
+            lacking.last,
+        )
     said = fields(store.layout.checkpoint, store.files)
     last, slack = store.last_message, CLOCK_SLACK if store.layout.abort else 0
     newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
