@@ -48,6 +48,7 @@ from null_source import save_batch
 from peers import consumer_rows, decoder_rows, naive_rows, parquet_rows
 from pyspark.sql import SparkSession
 from remote import remote_rows
+from rocksdb_queues import rocksdb_rows
 from scale import QUEUES, SEGMENTS, scale_rows
 from stream import stream_rows
 from write_kernel import write_kernel_rows
@@ -69,6 +70,7 @@ SECTIONS = (
     "all-cores",
     "stream",
     "dledger",
+    "rocksdb",
 )
 MEMCPY_BYTES = 256 * MIB
 NULL_BATCH_BYTES = MIB
@@ -273,6 +275,8 @@ def main() -> None:
         rows += all_cores_rows(stores, args.repeat)
     if "dledger" in sections:
         rows += dledger_rows(stores, args.repeat)
+    if "rocksdb" in sections:
+        rows += rocksdb_rows(args.dir.resolve(), args.repeat, args.most_queues)
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
         rows += rebuild_rows(stores, args.repeat)

@@ -7,7 +7,8 @@ anything is timed, so that all code is imported by then. Either
   one physical offset if that is given; where `rows` is given, reads the tasks as well, which have to find so many; or
 * {"root": ..., "append": [topic, queueId]}: writes one message into a store; or
 * {"root": ..., "first": options}: takes the first batch of Store.messages(); or
-* {"root": ..., "table": name, "columns": [...]}: reads a table; `show` is the summary of `rmqstore show`.
+* {"root": ..., "table": name, "columns": [...]}: reads a table; `show` is the summary of `rmqstore show`; or
+* {"root": ..., "proof": true}: lets the ConsumeQueues prove what they know of the log.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.stage.job_directory import prepare
@@ -123,7 +125,14 @@ def table(given: dict[str, Any]) -> dict[str, Any]:
     return {"planning": meter.read()}
 
 
-WORK = {"append": append, "first": first, "table": table}
+def proof(given: dict[str, Any]) -> dict[str, Any]:
+    meter = Meter()
+    store = Snapshot.find(given["root"], Files())
+    assert all(each.gaps == [] for each in coverage(store, store.log.extents, lambda queue: True))
+    return {"planning": meter.read()}
+
+
+WORK = {"append": append, "first": first, "table": table, "proof": proof}
 
 
 def peak() -> int:
