@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import re
 import shutil
 import socket
@@ -14,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from oracle import stores
+from oracle import rocksdb, stores
 from support import reading
 from support.following import Query
 from support.replacing import (
@@ -139,6 +140,31 @@ def test_queues_that_are_believed_are_those_of_the_plan(tmp_path: Path) -> None:
         built(tmp_path / f"{name} older", count=500)
         shutil.copytree(tmp_path / f"{name} older" / "consumequeue", root / "consumequeue")
         with pytest.raises(StorageError, match=f"sees another store under {root} than the plan: .*consumequeue"):
+            rows_of(tasks, columns, **options)
+
+
+def test_records_that_are_believed_are_those_of_the_plan(tmp_path: Path, rng: random.Random) -> None:
+    """Queues in RocksDB: they may be written anew, with other files, but not be those of another day."""
+    for name in ("trust", "covered", "covered topic"):
+        _, columns, options = READS[name]
+        root = built(tmp_path / name)
+        records = rocksdb.queue_records(root)
+        rocksdb.put_queues(root, rng)
+        tasks = tasks_of(root, columns, **options)
+        assert {proof.key is None for task in tasks for piece in task.ranges for proof in piece.segment.proofs} == {
+            True,
+            False,
+        }
+        rows = rows_of(tasks, columns, **options)
+        shutil.rmtree(root / "consumequeue")
+        rocksdb.write(root / "consumequeue", [{"default": records}], {}, first=70)
+        assert rows_of(tasks, columns, **options) == rows
+        shutil.rmtree(root / "consumequeue")
+        older = [(key, value) for key, value in records if int.from_bytes(value[:8], "big") < 500]
+        rocksdb.write(root / "consumequeue", [{"default": older}], {}, first=90)
+        with pytest.raises(
+            StorageError, match=f"sees another store under {root} than the plan: .*consumequeue: the rec"
+        ):
             rows_of(tasks, columns, **options)
 
 

@@ -16,7 +16,7 @@ from rmqstore_spark.read.pieces.task import Covered, Indexed, Queued, Range, Tas
 from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.snapshot import Snapshot, StoreRef, as_snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
-from rmqstore_spark.store.structures.proofs import Proof, hold, proof_of
+from rmqstore_spark.store.structures.proofs import Proof, hold
 from rmqstore_spark.store.structures.segments import Segment
 
 _MOST_QUEUES = 8  # of the trusted queues
@@ -80,8 +80,7 @@ def queue_proofs(store: StoreRef, queues: Sequence[Queue]) -> Iterable[Proof | N
 def _last_unit(store: StoreRef, queue: Queue) -> Proof | None:
     proof = None
     with ignore_unreadable():
-        if (last := queue.last_place()) is not None:
-            proof = proof_of(store.root, *last, queue.unit_size, store.files, pin=store.files.pin(last[0]))
+        proof = queue.last_proof(store.root)
     return None if proof is None else replace(proof, may_expire=False)
 
 

@@ -16,6 +16,7 @@ from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.io.files import Files, allocated, file_status, ignore_unreadable
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path, start_in
+from rmqstore_spark.store.structures.proofs import Proof, proof_of
 
 UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
 FEW_UNITS = 128  # units that are read in one request rather than searched
@@ -273,6 +274,17 @@ class Queue:
     def last_place(self) -> tuple[str, int] | None:
         """The file of last(), and the position in it (bytes); None where there is no last unit."""
         return self.place_of(self.end - 1)
+
+    def last_proof(self, root: str) -> Proof | None:
+        """The proof of the last unit, for tasks; None where there is none.
+
+        Args:
+            root: the store directory.
+        """
+        place = self.last_place()
+        return (
+            None if place is None else proof_of(root, *place, self.unit_size, self.files, pin=self.files.pin(place[0]))
+        )
 
     def place_of(self, number: int) -> tuple[str, int] | None:
         """The file of the unit with a number, and the position in it (bytes); None where there is no file for the

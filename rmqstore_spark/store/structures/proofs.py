@@ -39,6 +39,7 @@ class Proof:
         by: the host and process of the plan.
         may_expire: whether a broker may have deleted the file, and the store is still the same.
         before: the proof of an earlier place of the same log: if only that one holds, the log is an older copy.
+        key: of the record in a RocksDB that has the bytes; `path` is the database's directory then.
     """
 
     root: str
@@ -50,10 +51,13 @@ class Proof:
     by: tuple[str, int]
     may_expire: bool = True
     before: "Proof | None" = None
+    key: bytes | None = None
 
     @property
     def where(self) -> str:
         """A text that names the place."""
+        if self.key is not None:
+            return f"{self.path}: the record with key {self.key.hex()}"
         return f"{self.path}: position {self.offset}" + (
             "" if self.start is None else f" (commitLogOffset {self.start + self.offset})"
         )
@@ -62,7 +66,7 @@ class Proof:
         """A text that describes the place, if these are its bytes."""
         position = None if self.start is None else self.start + self.offset
         if not any(data):
-            return "zeros" if data else "the end of the file"
+            return "zeros" if data else "the end of the file" if self.key is None else "no such record"
         mark = None if position is None or len(data) < MARK_SIZE else mark_of(data, position)
         if mark is None:
             return f"bytes {data[:20].hex()}{'...' if len(data) > 20 else ''}"
@@ -93,6 +97,11 @@ def proof_of(
     return Proof(root, path, offset, data, start, None if pin is None else replace(pin, proof=(offset, data)), _here())
 
 
+def record_proof(root: str, directory: str, key: bytes, data: bytes) -> Proof:
+    """The proof of a record of a RocksDB, whose value begins with some bytes."""
+    return Proof(root, directory, 0, data, None, None, _here(), key=key)
+
+
 def hold(proofs: Sequence[Proof], files: Files) -> None:
     """Check that a store is the one that a plan has seen.
 
@@ -121,8 +130,7 @@ def _found(proof: Proof, files: Files) -> str | None:
     reader reports that.
     """
     try:
-        with files.file(proof.path) as file:
-            data = file.read(proof.offset, len(proof.data))
+        data = _bytes_of(proof, files)
     except RmqStoreError:
         if not _is_missing(proof.path, files):
             raise
@@ -138,6 +146,17 @@ def _found(proof: Proof, files: Files) -> str | None:
         return found
     first = next((at for at, (one, other) in enumerate(zip(proof.data, data, strict=False)) if one != other), len(data))
     return f"one that differs from byte {first} on"
+
+
+def _bytes_of(proof: Proof, files: Files) -> bytes:
+    """The bytes that are in a proof's place."""
+    if proof.key is None:
+        with files.file(proof.path) as file:
+            return file.read(proof.offset, len(proof.data))
+    # Imported here, as most stores have no such database.
+    from rmqstore_spark.store.rocksdb.database import Database
+
+    return (Database.open(proof.path, files).get(proof.key) or b"")[: len(proof.data)]
 
 
 def _is_missing(path: str, files: Files) -> bool:

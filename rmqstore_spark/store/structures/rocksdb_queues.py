@@ -21,6 +21,7 @@ from rmqstore_spark.store.format.queue_block import UNIT_SIZE
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile
 from rmqstore_spark.store.structures.layout import queue_path
+from rmqstore_spark.store.structures.proofs import Proof, record_proof
 from rmqstore_spark.store.structures.rocksdb_units import (
     Page,
     QueueKey,
@@ -93,6 +94,13 @@ class RocksDBQueue(Queue):
     def place_of(self, number: int) -> tuple[str, int] | None:
         """No file has a unit."""
         return None
+
+    def last_proof(self, root: str) -> Proof | None:
+        """The proof of the last record."""
+        number = self.end - 1
+        units = [found.units for found in self.records(number, self.end)] if self.in_files else []
+        data = units[-1].tobytes() if units else b""
+        return record_proof(root, self.directory, key_of(self._prefix, number), data) if data else None
 
     def opened(self, file: QueueFile) -> "_Opened":
         """The units of one of in_files."""
