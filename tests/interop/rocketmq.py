@@ -12,6 +12,7 @@ import os
 import queue
 import random
 import shutil
+import signal
 import socket
 import tempfile
 import threading
@@ -300,6 +301,16 @@ class Broker:
         if self._namesrv:
             self._namesrv.kill()
             self._namesrv = None
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The broker's process does nothing meanwhile: whatever changes in its store, others do."""
+        assert self._broker is not None
+        self._broker.popen.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._broker.popen.send_signal(signal.SIGCONT)
 
     def _end_processes(self, kill: bool) -> None:
         if kill and self._broker:

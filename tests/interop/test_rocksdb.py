@@ -13,6 +13,7 @@ import pytest
 from oracle import reference
 
 from interop import rocketmq
+from interop.accept import sizes_of
 from interop.rocketmq import Broker, Sizes
 from interop.test_tables import check_groups, check_offsets, check_queues, check_topics, check_units, grows
 from rmqstore_spark import Store
@@ -39,6 +40,9 @@ MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "5.5.0 v2": ("5.5.0", {**_ROCKSDB, "configManagerVersion": "v2"}),
     "5.5.0 combined": ("5.5.0", {**_COMBINED, "combineCQUseRocksdbForLmq": "true"}),
     "5.3.0": ("5.3.0", _ROCKSDB),
+    "5.3.3 twice": ("5.3.3", {"rocksdbCQDoubleWriteEnable": "true", "transactionCheckInterval": 10_000_000}),
+    "5.4.0": ("5.4.0", _ROCKSDB),
+    "5.4.0 combined": ("5.4.0", _COMBINED),
 }
 TRIED = tuple(MODES) if os.environ.get("RMQ_ALL_VERSIONS") else ("5.5.0",)
 
@@ -89,6 +93,43 @@ def test_a_killed_broker(mode: str, tmp_path: Path) -> None:
         assert same_as_scan(root) > 50
     finally:
         broker.kill()
+
+
+@pytest.mark.parametrize("mode", TRIED)
+def test_groups_go_on_in_a_copy(mode: str, tmp_path: Path) -> None:
+    """A copy is a plain store: a broker without RocksDB starts on it, and a group gets what it had not consumed, each
+    message once. While the broker runs its store is read, and nothing in it changes by that."""
+    version, settings = MODES[mode]
+    root = tmp_path / "store"
+    (root / "config").mkdir(parents=True)
+    with Broker(version, root, tmp_path / "home", SIZES, settings) as broker:
+        client = broker.client()
+        client.run("create", "Orders", 2)
+        sent = [answer for queue_id in range(2) for answer in client.run("send", "Orders", queue_id, 30, "first")]
+        consumed = client.run("consume", "Orders", "billing", len(sent), 3000)
+        assert places(consumed) == places(sent)
+        with broker.frozen():
+            before = files_of(root)
+            assert {row["topic"] for row in Store(root).queues().to_pylist()} >= {"Orders"}
+            for table in ("topics", "groups", "offsets", "check", "inflight"):
+                Store(root).table(table)
+            # No queue in RocksDB vouches yet for the last message of a log that is written to.
+            rows = Store(root).messages(subscribe="Orders").read_all().num_rows
+            assert len(sent) - 1 <= rows <= len(sent)
+            assert files_of(root) == before
+        sent = [answer for queue_id in range(2) for answer in client.run("send", "Orders", queue_id, 30, "second")]
+    stopped = tmp_path / "copy"
+    Store(root).copy(stopped)
+    # No file of the store tells how large the broker's queue files would be: the copy has those of RocketMQ's defaults.
+    with Broker(version, stopped, tmp_path / "other", sizes_of(stopped)) as broker:
+        assert not list((stopped / "consumequeue").glob("CURRENT"))
+        found = broker.client().run("consume", "Orders", "billing", len(sent), 5000)
+        broker.kill()
+    assert places(found) == places(sent)
+
+
+def places(answers: list[Record]) -> list[tuple[int, int]]:
+    return sorted((answer["queueId"], answer["queueOffset"]) for answer in answers if "queueOffset" in answer)
 
 
 def check(root: Path, answers: list[Record], is_copy: bool = False) -> None:
