@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from machine.rocksdb import damage, lie, looks
+from oracle import rocksdb
 from support import remote
 
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, RmqStoreError
@@ -71,6 +72,23 @@ def test_content_is_what_the_library_says(databases: dict[Path, Content]) -> Non
 def test_content_in_object_storage_is_the_same(databases: dict[Path, Content]) -> None:
     for directory, content in databases.items():
         assert read(directory, RemoteFiles(bucket=remote.bucket)) == content, directory
+
+
+def test_what_is_fetched_from_object_storage(tmp_path: Path, rng: random.Random) -> None:
+    """CURRENT, MANIFEST, the log, the ends of the tables with the range, and of these the blocks of the range."""
+    keys = [f"{number:06}".encode() for number in range(3000)]
+    values = {key: rng.randbytes(1000) for key in keys}
+    halves = [[(key, values[key]) for key in some] for some in (keys[:1500], keys[1500:])]
+    rocksdb.write(tmp_path, [{"default": halves[0]}, {"default": halves[1]}], {})
+    files = RemoteFiles(bucket=remote.bucket)
+    database = Database.open(str(tmp_path), files)
+    opened = files.bytes
+    assert opened < 10_000
+    found = pairs(database, "default", keys[100], keys[110])
+    assert found == [(key, values[key]) for key in keys[100:110]]
+    assert (
+        10_000 < files.bytes - opened < 64 * 1024 + 2 * 64 * 1024 < 1_500_000
+    )  # of a table of 1.5 MB, none of the other
 
 
 def test_ranges_and_single_keys(databases: dict[Path, Content], rng: random.Random) -> None:
