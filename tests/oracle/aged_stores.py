@@ -190,7 +190,7 @@ def _batches_of(
     """The first queue offset, the unit and the number of messages of each batch, whose units are all the same."""
     found: list[tuple[int, reference.QueueUnit, int]] = []
     for number, unit in units:
-        if found and found[-1][1] == unit and unit.physical_offset:
+        if found and found[-1][1] == unit and 0 < unit.size < 1 << 30:  # a log's first one is at 0
             first, _, count = found.pop()
             found.append((first, unit, count + 1))
         else:
