@@ -50,6 +50,6 @@ def kernel(name: str) -> Extension:
     )
 
 
-KERNEL = ("_common", "_read", "_write", "_io", "_rocksdb")
+KERNEL = ("_common", "_read", "_write", "_io", "_rocksdb", "_config")
 
 setup(cmdclass={"build_ext": BuildHereToo}, ext_modules=[kernel(name) for name in KERNEL])

@@ -2,6 +2,7 @@
 
 try:
     from native_io._common import FORMAT, Status, Walked, Wrapping, crc32, crc32_between, java_hash, java_hashes
+    from native_io._config import EntriesStatus, take_entries
     from native_io._io import (
         Slide,
         exchange,
@@ -88,6 +89,7 @@ __all__ = [
     "Dispatcher",
     "EncodeError",
     "Encoder",
+    "EntriesStatus",
     "Filter",
     "NotSoundError",
     "QueueWalk",
@@ -123,6 +125,7 @@ __all__ = [
     "read_short_queues",
     "resident",
     "scan",
+    "take_entries",
     "take_newest",
     "take_records",
 ]

@@ -34,6 +34,7 @@ from rmqstore_spark.store.format.system_topics import (
     is_moved,
 )
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import order_entries
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.delayed import TIMER_PROPERTIES, deliver_times
 from rmqstore_spark.tables.inflight import INFLIGHT
@@ -261,7 +262,7 @@ def _rollbacks(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iter
 def _popped(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
     """The consumers that have popped the message and not acknowledged it."""
     places = {(unit["topic"], unit["queueId"], unit["queueOffset"]): unit for unit in units}
-    if not places:
+    if not places or not _has_popped(store):
         return
     options = replace(options, selection=EVERYTHING)
     for batch in INFLIGHT.rows(store, options, None):
@@ -275,6 +276,14 @@ def _popped(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iterato
                 until = _time(row["visibleTimestamp"] // 1000).removeprefix(", due ")
                 told = _of(unit, "popped", f"not acknowledged, invisible until {until}", row["group"])
                 yield told._replace(timestamp=row["popTimestamp"], commit_log_offset=None)
+
+
+def _has_popped(store: Snapshot) -> bool:
+    """May a store know of popped messages? Their records are in queues of their own, if there are queues at all; that
+    none is in the log alone is not made sure of, as that would take a look at every queue."""
+    topics = store.queues.topics
+    are_queued = not topics or any(topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX) for topic in topics)
+    return are_queued or store.popped is not None or bool(order_entries(store.root, store.files))
 
 
 def _traced(units: list[Unit], names: set[str], told: list[Unit]) -> Iterator[Event]:
@@ -315,15 +324,15 @@ def _trace_text(record: dict[str, Any]) -> str:
 
 def _consumed(store: Snapshot, units: list[Unit]) -> Iterator[Event]:
     """The groups that have consumed beyond the message in its queue, and the groups that have not."""
-    groups: dict[str, list[tuple[str, dict[int, int]]]] = {}
-    for (group, topic), offsets in sorted(store.consumer_offsets.items()):
-        if not group.startswith(_SYSTEM_GROUP):
-            groups.setdefault(topic, []).append((group, offsets))
+    groups: dict[str, list[tuple[str, dict[int, int]]]] = {unit["topic"]: [] for unit in units}
+    for group, topic in store.consumer_offsets:
+        if topic in groups and not group.startswith(_SYSTEM_GROUP):
+            groups[topic].append((group, store.consumer_offsets[group, topic]))
     for unit in sorted(units, key=lambda unit: unit["commitLogOffset"]):
         topic = unit["topic"]
         if (is_moved(topic) and not topic.startswith((RETRY_PREFIX, DEAD_PREFIX))) or topic.startswith(REVIVE_PREFIX):
             continue
-        for group, offsets in groups.get(topic, []):
+        for group, offsets in groups[topic]:
             at = offsets.get(unit["queueId"])
             if at is not None:
                 event = "consumed" if at > unit["queueOffset"] else "waiting"

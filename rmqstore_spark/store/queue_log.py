@@ -21,7 +21,7 @@ from rmqstore_spark.store.log_end import End
 from rmqstore_spark.store.snapshot import AskedOffsets, LogQueue, Snapshot, StoreRef
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.compaction import QueueUnit, compaction_logs, last_unit
-from rmqstore_spark.store.structures.config import ConsumerOffsets
+from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
@@ -61,7 +61,10 @@ class QueueLog(Snapshot):
     @kept
     def consumer_offsets(self) -> ConsumerOffsets:
         """None: groups' offsets are known in the broker's own store."""
-        return {}
+        return ConsumerOffsets.of({})
+
+    def refuse_unread_offsets(self) -> None:
+        """None are read here."""
 
     def may_be_copy_of(self, other: Snapshot) -> bool:
         """Are two logs of the same queue?"""

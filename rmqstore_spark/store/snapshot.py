@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.committed import Uncommitted, end_of_entry, has_order
 from rmqstore_spark.store.format.message import MARK_SIZE, Header, Mark, mark_of
@@ -14,14 +14,12 @@ from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.config import (
-    Consumed,
-    ConsumerOffsets,
     Table,
     batch_topics,
-    consumed,
     topic_entries,
     topic_queues,
 )
+from rmqstore_spark.store.structures.consumer_offsets import Consumed, ConsumerOffsets, consumed
 from rmqstore_spark.store.structures.entries import Entry, Marks
 from rmqstore_spark.store.structures.kinds import KINDS, Kind, kinds_in, marks_of
 from rmqstore_spark.store.structures.layout import Layout, find_store
@@ -117,6 +115,16 @@ class StoreRef:
     def consumer_offsets(self) -> ConsumerOffsets:
         """The offset of the next message in each queue that a group consumes."""
         return self._consumed.offsets
+
+    def refuse_unread_offsets(self) -> None:
+        """Refuse to show that no group has consumed anything where a file says otherwise.
+
+        Raises:
+            DamagedStoreError: the file of offsets is so large that it is only read in the form that brokers write, and
+                has another one.
+        """
+        if self._consumed.refused is not None:
+            raise DamagedStoreError(f"{self._consumed.refused}: restore it from a backup, or delete it")
 
     @kept
     def popped(self) -> Popped | None:

@@ -18,6 +18,7 @@ from rmqstore_spark.tables.table import Part, Table
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    store.refuse_unread_offsets()
     entries = group_entries(store.root, store.files)
     if not entries:
         say_if_unread(store, "subscriptionGroup.json", GROUPS.name)

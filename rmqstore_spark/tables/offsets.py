@@ -3,7 +3,6 @@ broker. A group's offset is that of the next message that it will get (config/co
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.queue_times import QueueTimes, times_of
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.tables.columns import array, numbers
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.table import Part, Table
@@ -29,10 +29,10 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    wanted = consumed(store, options.selection)
     if not store.consumer_offsets:
         say_if_unread(store, "consumerOffset.json", OFFSETS.name)
-    wanted = consumed(store, options.selection)
-    if not len(wanted):  # nothing to look up; finding the queues might take a read of the whole log
+    if not wanted:  # nothing to look up; finding the queues might take a read of the whole log
         return iter(())
     asked = set(options.columns or OFFSETS.schema.names)
     facts = queue_facts(store, _queues_of(wanted)) if asked & (_OF_QUEUES | _OF_TIMES) else ()
@@ -41,58 +41,31 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     return _batches(progress, times)
 
 
-@dataclass(frozen=True, eq=False)
-class Consumed:
-    """The progress of consumer groups: a row for each group and queue, by group, topic and queueId.
+def consumed(store: Snapshot, selection: Selection = EVERYTHING) -> ConsumerOffsets:
+    """All progress in selected queues.
 
-    Attributes:
-        names: the group and the topic of each stretch of rows.
-        bounds: where these stretches begin, and the number of rows.
+    Raises:
+        DamagedStoreError: the file of offsets is so large that it is not read whatever its form is.
     """
-
-    names: list[tuple[str, str]]
-    bounds: _Longs
-    queue_ids: _Longs
-    offsets: _Longs
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def stretches(self) -> Iterator[tuple[str, str, slice]]:
-        """Group, topic, and the rows of both."""
-        for (group, topic), start, stop in zip(self.names, self.bounds[:-1], self.bounds[1:], strict=True):
-            yield group, topic, slice(int(start), int(stop))
+    store.refuse_unread_offsets()
+    offsets = store.consumer_offsets
+    if selection.wants_all_queues:
+        return offsets
+    some = {
+        (group, topic): queues
+        for group, topic in offsets
+        if selection.wants_topic(topic)
+        and (queues := {n: at for n, at in offsets[group, topic].items() if selection.queue(topic, n) is not None})
+    }
+    return ConsumerOffsets.of(some)
 
 
-def consumed(store: Snapshot, selection: Selection = EVERYTHING) -> Consumed:
-    """All progress in selected queues."""
-    names: list[tuple[str, str]] = []
-    counts: list[int] = [0]
-    queue_ids: list[int] = []
-    offsets: list[int] = []
-    for name, queues in sorted(store.consumer_offsets.items()):
-        topic = name[1]
-        if not selection.wants_topic(topic):
-            continue
-        here = sorted(queues)
-        if not selection.wants_all_queues:
-            here = [queue_id for queue_id in here if selection.queue(topic, queue_id) is not None]
-        names.append(name)
-        counts.append(len(here))
-        queue_ids += here
-        offsets += map(queues.__getitem__, here)
-    return Consumed(names, np.cumsum(counts), np.array(queue_ids, np.int64), np.array(offsets, np.int64))
-
-
-def _queues_of(wanted: Consumed) -> Selection:
+def _queues_of(wanted: ConsumerOffsets) -> Selection:
     """The queues that groups have consumed."""
     assigned: dict[str, set[int]] = defaultdict(set)
     queue_ids = wanted.queue_ids.tolist()
-    for (_, topic), start, stop in zip(
-        wanted.names, wanted.bounds[:-1].tolist(), wanted.bounds[1:].tolist(), strict=True
-    ):
-        if start < stop:
-            assigned[topic].update(queue_ids[start:stop])
+    for _, topic, rows in wanted.stretches():
+        assigned[topic].update(queue_ids[rows])
     return Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()})
 
 
@@ -106,7 +79,7 @@ class Progress:
         lag: messages.
     """
 
-    def __init__(self, store: Snapshot, consumed: Consumed, known: list[QueueFacts]) -> None:
+    def __init__(self, store: Snapshot, consumed: ConsumerOffsets, known: list[QueueFacts]) -> None:
         self.consumed = consumed
         self._store = store
         self._facts = [*known, QueueFacts("", 0, "simple", 0, 0)]  # the last one is of a queue without a message yet
@@ -119,15 +92,10 @@ class Progress:
 
     def _queues_of_rows(self, known: list[QueueFacts]) -> _Longs:
         """The index of each row's queue among the facts; -1 where there is no such queue."""
-        by_topic: dict[str, dict[int, int]] = defaultdict(dict)
-        for number, facts in enumerate(known):
-            by_topic[facts.topic][facts.queue_id] = number
-        found: list[int] = []
-        queue_ids, empty = self.consumed.queue_ids.tolist(), len(known)
-        for _, topic, rows in self.consumed.stretches():
-            of_topic, configured = by_topic.get(topic, {}), self._store.topics.get(topic, 0)
-            found += [of_topic.get(each, empty if each < configured else -1) for each in queue_ids[rows]]
-        return np.array(found, np.int64)
+        found = self.consumed.index_in([(facts.topic, facts.queue_id) for facts in known])
+        configured = _of(self._store.topics.get(topic, 0) for _, topic in self.consumed.names)
+        is_empty = (found < 0) & (self.consumed.queue_ids < np.repeat(configured, np.diff(self.consumed.bounds)))
+        return np.where(is_empty, len(known), found)
 
     def times(self, rows: slice) -> tuple[_Longs, _Longs]:
         """For some rows, the store time (us) of the last message that the group consumed, and the milliseconds of store
@@ -206,8 +174,8 @@ def _batches(progress: Progress, times: tuple[_Longs, _Longs] | None) -> Iterato
     consumed, is_known = progress.consumed, progress.is_known
     stretch = np.repeat(np.arange(len(consumed.names)), np.diff(consumed.bounds))
     groups, topics = (array([name[at] for name in consumed.names], TEXT) for at in (0, 1))
-    last, millis = times or (np.full(len(consumed), _NEVER),) * 2
-    for start in range(0, len(consumed), _ROWS_AT_ONCE):
+    last, millis = times or (np.full(len(is_known), _NEVER),) * 2
+    for start in range(0, len(is_known), _ROWS_AT_ONCE):
         here = slice(start, start + _ROWS_AT_ONCE)
         names, known = numbers(stretch[here], LONG), is_known[here]  # pa.array() would import pandas
         yield pa.RecordBatch.from_arrays(

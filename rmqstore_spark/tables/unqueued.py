@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from rmqstore_spark.amounts import size_text
@@ -125,13 +126,11 @@ def _is_something_missing(store: Snapshot, selection: Selection, known: Mapping[
     """Is there a queue's directory without units, or a group whose offset is beyond its queue's end?"""
     if not all(map(has_units, known.values())):
         return True
-    ends: dict[str, dict[int, int]] = {}
-    for (topic, queue_id), bounds in known.items():
-        ends.setdefault(topic, {})[queue_id] = bounds.end
-    nothing: dict[int, int] = {}
-    return any(
-        offset > of_topic.get(queue_id, 0) and selection.queue(topic, queue_id) is not None
-        for (_, topic), queues in store.consumer_offsets.items()
-        for of_topic in (ends.get(topic, nothing),)
-        for queue_id, offset in queues.items()
-    )
+    offsets = store.consumer_offsets
+    ends = np.array([*(bounds.end for bounds in known.values()), 0], np.int64)  # the last one is of any other queue
+    beyond = np.flatnonzero(offsets.offsets > ends[offsets.index_in(list(known))])
+    if selection.wants_all_queues:
+        return len(beyond) > 0
+    topics = (offsets.names[at][1] for at in (np.searchsorted(offsets.bounds, beyond, side="right") - 1).tolist())
+    queue_ids = offsets.queue_ids[beyond].tolist()
+    return any(selection.queue(*queue) is not None for queue in zip(topics, queue_ids, strict=True))

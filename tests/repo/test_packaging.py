@@ -13,7 +13,7 @@ import pytest
 from support.distribution import PACKAGES, run
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNEL = ["_common", "_io", "_read", "_rocksdb", "_write"]  # its compiled modules
+KERNEL = ["_common", "_config", "_io", "_read", "_rocksdb", "_write"]  # its compiled modules
 
 
 @pytest.mark.parametrize("name", ["package.whl", "package.zip", "package.egg"])

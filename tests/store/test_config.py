@@ -10,7 +10,8 @@ import pytest
 from oracle import golden, stores
 
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.config import consumed, load, topic_entries, topic_queues
+from rmqstore_spark.store.structures.config import load, topic_entries, topic_queues
+from rmqstore_spark.store.structures.consumer_offsets import consumed
 
 
 @pytest.fixture

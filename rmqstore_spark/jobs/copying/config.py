@@ -18,7 +18,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
     MEMBERS,
     OFFSETS,
-    ConsumerOffsets,
+    OffsetsByName,
     Table,
     is_count,
     offsets_by_number,
@@ -98,7 +98,7 @@ class Config:
         return found
 
     @property
-    def offsets(self) -> ConsumerOffsets:
+    def offsets(self) -> OffsetsByName:
         """The consumers' offsets."""
         return offsets_in([self.member(name) for name in OFFSETS])
 

@@ -14,6 +14,6 @@ The room answers: what do these files say? It believes nothing; what can be prov
   search along a queue), queue_heads (the first units of many), queue_sizes, consumequeue_ext. Those in RocksDB:
   rocksdb_units (keys and values), rocksdb_queues (`RocksDBQueue`, a `Queue` of the same form).
 * Index files: indexfile (`IndexReader`).
-* Small files: config (topics, groups, offsets), rocksdb_config (the same in RocksDB), static_topics, checkpoint,
-  epochs, timer, rocksdb_popped.
+* Small files: config (topics, groups, offsets), consumer_offsets (those of any size), rocksdb_config (the same in
+  RocksDB), static_topics, checkpoint, epochs, timer, rocksdb_popped.
 """

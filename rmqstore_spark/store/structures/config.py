@@ -7,7 +7,6 @@ Source: org.apache.rocketmq.common.ConfigManager, broker.BrokerPathConfigHelper.
 
 import contextlib
 import functools
-import itertools
 import json
 import logging
 import os
@@ -55,7 +54,7 @@ _PARTS: dict[str, Part] = {
 }
 
 Table = dict[str, Any]
-ConsumerOffsets = dict[tuple[str, str], dict[int, int]]  # by (group, topic): offsets by queueId
+OffsetsByName = dict[tuple[str, str], dict[int, int]]  # by (group, topic): offsets by queueId
 
 
 def load(path: str, files: Files) -> Table | None:
@@ -138,7 +137,7 @@ class _Taken(NamedTuple):
 
 
 def _taken(root: str, name: str, files: Files) -> _Taken:
-    kept = _in_rocksdb(root, name, files)
+    kept = in_rocksdb(root, name, files)
     if kept is not None:
         return _Taken(kept.directory, {MEMBERS[name]: kept.table}, [])
     reasons: list[str] = []
@@ -161,7 +160,7 @@ def _taken(root: str, name: str, files: Files) -> _Taken:
     return _Taken(None, {}, reasons)
 
 
-def _in_rocksdb(root: str, name: str, files: Files) -> InRocksDB | None:
+def in_rocksdb(root: str, name: str, files: Files) -> InRocksDB | None:
     """The part of a RocksDB that stands in for a file in config/; None where no RocksDB has it, or it cannot be
     read."""
     kept = config_in_rocksdb(root, _PARTS[name], files) if name in _PARTS else None
@@ -268,6 +267,12 @@ def read_text(path: str, files: Files, errors: str) -> str:
         return file.read(0, size).decode(errors=errors)
 
 
+def is_too_large(path: str, files: Files) -> bool:
+    """Is a file larger than what read_text() reads?"""
+    with files.file(path) as file:
+        return file.size > _MOST_BYTES
+
+
 def parse(text: str) -> Table:
     """The JSON object in a text. Whole numbers as keys become strings.
 
@@ -343,36 +348,9 @@ def is_exactly(value: Any, number: int) -> bool:
     return type(value) is int and value == number
 
 
-class Consumed(NamedTuple):
-    """What consumer groups have consumed.
-
-    Attributes:
-        topics: the topics that some group has consumed, from config/consumerOffset.json.
-        offsets: the offset of the next message in each queue that a group consumes, from that file, or with light
-            queues (enableLmq) from lmqConsumerOffset.json, which then has all of them.
-    """
-
-    topics: set[str]
-    offsets: ConsumerOffsets
-
-
-def consumed(root: str, files: Files) -> Consumed:
-    """What config/ says of the consumer groups' progress.
-
-    Args:
-        root: the store directory.
-        files: how to reach files, and where requests and bytes are counted.
-    """
-    first, *others = OFFSETS
-    table = member_of(root, first, MEMBERS[first], files)
-    names = (name.partition("@") for name in table)  # Topic@Group
-    rest = (member_of(root, name, MEMBERS[name], files) for name in others)
-    return Consumed({topic for topic, at, _ in names if topic and at}, offsets_in(itertools.chain([table], rest)))
-
-
-def offsets_in(tables: Iterable[Table]) -> ConsumerOffsets:
+def offsets_in(tables: Iterable[Table]) -> OffsetsByName:
     """The consumers' offsets in the objects of the OFFSETS files: the first object with any offsets counts."""
-    offsets: ConsumerOffsets = {}
+    offsets: OffsetsByName = {}
     for name, queues in next(filter(None, tables), {}).items():
         topic, at, group = name.partition("@")
         if not topic or not at or not group or not isinstance(queues, dict):
@@ -438,7 +416,7 @@ def _entries(root: str, name: str, member: str, files: Files) -> dict[str, Table
 
 def member_of(root: str, name: str, member: str, files: Files) -> Table:
     """The object in a member of a file in config/, or its stand-in from a RocksDB; empty where there is none."""
-    if member == MEMBERS.get(name) and (kept := _in_rocksdb(root, name, files)) is not None:
+    if member == MEMBERS.get(name) and (kept := in_rocksdb(root, name, files)) is not None:
         return kept.table or {}
     found = (load(os.path.join(root, "config", name), files) or {}).get(member)
     return found if isinstance(found, dict) else {}

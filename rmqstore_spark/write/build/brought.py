@@ -20,7 +20,7 @@ from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.store.structures import config
 from rmqstore_spark.store.format.by_queue import Integers, by_queue
-from rmqstore_spark.store.structures.config import ConsumerOffsets, Table
+from rmqstore_spark.store.structures.config import OffsetsByName, Table
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.layout import find_store, place_to_write
@@ -48,7 +48,7 @@ class Brought:
     root: str
     topics: Mapping[str, Table]
     groups: Table
-    offsets: ConsumerOffsets
+    offsets: OffsetsByName
     delays: dict[int, int]
 
     @classmethod

@@ -1,0 +1,329 @@
+"""The consumers' offsets in config/consumerOffset.json, of any size: read in pieces, and kept in arrays.
+
+The kernel takes what a broker writes. A file of another form is parsed like the rest of config/ (config.py), up to the
+size that is parsed there.
+"""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import EntriesStatus, take_entries
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.kept import kept
+from rmqstore_spark.store.io.files import Files, ignore_unreadable
+from rmqstore_spark.store.structures.config import (
+    MEMBERS,
+    OFFSETS,
+    Table,
+    in_rocksdb,
+    is_too_large,
+    offsets_by_number,
+    parse,
+    read_text,
+    say_of_backup,
+    with_backup,
+)
+
+_AT_ONCE = 1024 * 1024  # bytes of the file
+_MOST_OF_ENTRY = 64 * 1024 * 1024  # bytes of one entry
+_MOST_AROUND = 64 * 1024  # bytes before the entries, and after them
+_SHORTEST_ENTRY, _SHORTEST_QUEUE = 6, 4  # bytes: "":{}, and 0:0,
+_BEGIN = re.compile(rb'"offsetTable"[ \t\r\n]*:[ \t\r\n]*\{')
+_WITHOUT = b'"offsetTable":{}'
+
+_Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
+    """The offset of the next message for each group in each queue that it consumes: by (group, topic), then by queueId.
+
+    Attributes:
+        names: group and topic of each stretch of rows, in order.
+        bounds: where each stretch begins, and the number of rows.
+        queue_ids, offsets: the rows; queueIds ascend within a stretch.
+    """
+
+    names: list[tuple[str, str]]
+    bounds: _Longs
+    queue_ids: _Longs
+    offsets: _Longs
+
+    @classmethod
+    def of(cls, table: Mapping[tuple[str, str], Mapping[int, int]]) -> "ConsumerOffsets":
+        """The same offsets, from an ordinary mapping."""
+        found = _Found()
+        for (group, topic), queues in table.items():
+            found.add([(group, topic)], [len(queues)], _longs(queues), _longs(queues.values()))
+        return found.offsets()
+
+    def __getitem__(self, name: tuple[str, str]) -> dict[int, int]:
+        at = self._index[name]
+        rows = slice(self.bounds[at], self.bounds[at + 1])
+        return dict(zip(self.queue_ids[rows].tolist(), self.offsets[rows].tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @kept
+    def _index(self) -> dict[tuple[str, str], int]:
+        return {name: at for at, name in enumerate(self.names)}
+
+    def stretches(self) -> Iterator[tuple[str, str, slice]]:
+        """Group, topic, and the rows of both."""
+        bounds = self.bounds.tolist()
+        for (group, topic), start, stop in zip(self.names, bounds[:-1], bounds[1:], strict=True):
+            yield group, topic, slice(start, stop)
+
+    def index_in(self, queues: Sequence[tuple[str, int]]) -> _Longs:
+        """For each row the index of its queue among these, the last one where there are several; -1 where it is none of
+        them."""
+        topics = {topic: number for number, topic in enumerate({topic for topic, _ in queues})}
+        keys = _keys(_longs(topics[topic] for topic, _ in queues), _longs(queue_id for _, queue_id in queues))
+        of_names = _longs(topics.get(topic, -1) for _, topic in self.names)
+        rows = _keys(np.repeat(of_names, np.diff(self.bounds)), self.queue_ids)
+        order = np.append(np.argsort(keys, kind="stable"), -1)
+        found = order[np.searchsorted(keys, rows, side="right", sorter=order[:-1]) - 1]
+        return np.where((found >= 0) & (np.append(keys, -1)[found] == rows), found, -1)
+
+
+def _keys(topics: _Longs, queue_ids: _Longs) -> _Longs:
+    """One number for each queue, given the number of its topic: in the order of both. Below 0 for a topic below 0."""
+    return (topics << 32) | queue_ids
+
+
+class Consumed(NamedTuple):
+    """What consumer groups have consumed.
+
+    Attributes:
+        topics: the topics that some group has consumed, from config/consumerOffset.json.
+        offsets: from that file, or with light queues (enableLmq) from lmqConsumerOffset.json, which then has all of
+            them.
+        refused: why a file was not taken that is too large to be parsed whatever its form is; None where none was.
+    """
+
+    topics: set[str]
+    offsets: ConsumerOffsets
+    refused: str | None
+
+
+def consumed(root: str, files: Files) -> Consumed:
+    """What config/ says of the consumer groups' progress.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    first = found = _of_file(root, OFFSETS[0], files)
+    for name in OFFSETS[1:]:
+        if found.is_any or found.refused is not None:
+            break
+        found = _of_file(root, name, files)
+    return Consumed(first.topics, found.offsets(), found.refused)
+
+
+def is_large(root: str, name: str, files: Files) -> bool:
+    """Is a file of config/ one of consumers' offsets in the form that brokers write, and too large to be parsed whole?
+
+    Args:
+        name: the file's, without `.bak`.
+    """
+    with ignore_unreadable():
+        path = os.path.join(root, "config", name)
+        return name in OFFSETS and is_too_large(path, files) and _streamed(path, files)[0] is not None
+    return False
+
+
+class _Found:
+    """Offsets as they are found.
+
+    Attributes:
+        topics: all that have a group, also without an offset.
+        is_any: whether there is an entry, of whatever form.
+        refused: why the file was not taken; None where it was, or there is none.
+    """
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.is_any = False
+        self.refused: str | None = None
+        self._names: dict[tuple[str, str], int] = {}  # each with the number of its last entry
+        self._texts: dict[str, str] = {}  # each text once
+        self._counts: list[_Longs] = []
+        self._entries = 0
+        self._queue_ids: list[_Longs] = []
+        self._offsets: list[_Longs] = []
+
+    def add_texts(self, texts: Iterable[str], counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
+        """Add entries with names as in the file, topic@group."""
+        names = []
+        for text in texts:
+            self.is_any = True
+            topic, at, group = text.partition("@")
+            if topic and at:
+                self.topics.add(topic := self._texts.setdefault(topic, topic))
+            names.append((self._texts.setdefault(group, group), topic))
+        self.add(names, counts.tolist(), queue_ids, offsets)
+
+    def add(self, names: list[tuple[str, str]], counts: list[int], queue_ids: _Longs, offsets: _Longs) -> None:
+        """Add entries, which replace those of the same names.
+
+        Args:
+            counts: queues of each entry.
+        """
+        for number, (name, count) in enumerate(zip(names, counts, strict=True), self._entries):
+            if count and all(name):
+                self._names[name] = number
+            else:
+                self._names.pop(name, None)
+        self._entries += len(names)
+        self._counts.append(np.array(counts, np.int64))
+        self._queue_ids.append(queue_ids)
+        self._offsets.append(offsets)
+
+    def offsets(self) -> ConsumerOffsets:
+        """All of them, in order."""
+        names = sorted(self._names)
+        entries = _longs(self._names[name] for name in names)
+        counts = np.concatenate([_longs(()), *self._counts])
+        starts, sizes = (np.cumsum(counts) - counts)[entries], counts[entries]
+        bounds = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes)
+        queue_ids, offsets = (np.concatenate([_longs(()), *some])[rows] for some in (self._queue_ids, self._offsets))
+        return _without_negative(_in_order(names, bounds, queue_ids, offsets))
+
+
+def _in_order(names: list[tuple[str, str]], bounds: _Longs, queue_ids: _Longs, offsets: _Longs) -> ConsumerOffsets:
+    """Offsets with queueIds that ascend; of several offsets for one queue the last one counts."""
+    keys = _keys(np.repeat(np.arange(len(names)), np.diff(bounds)), queue_ids)
+    if (np.diff(keys) > 0).all():
+        return ConsumerOffsets(names, bounds, queue_ids, offsets)
+    order = np.argsort(keys, kind="stable")
+    order = order[np.append(np.diff(keys[order]) != 0, True)]
+    stops = np.searchsorted(keys[order] >> 32, np.arange(len(names)), side="right")
+    return ConsumerOffsets(names, np.concatenate([[0], stops]), queue_ids[order], offsets[order])
+
+
+def _without_negative(found: ConsumerOffsets) -> ConsumerOffsets:
+    """Offsets without those below 0, which say nothing."""
+    are_some = found.offsets >= 0
+    if are_some.all():
+        return found
+    stops = np.concatenate([[0], np.cumsum(are_some)])[found.bounds]
+    names = [name for name, count in zip(found.names, np.diff(stops).tolist(), strict=True) if count]
+    return ConsumerOffsets(names, np.unique(stops), found.queue_ids[are_some], found.offsets[are_some])
+
+
+def _of_file(root: str, name: str, files: Files) -> _Found:
+    """The offsets in a file of config/, in its backup, or in the RocksDB that a broker has instead."""
+    stored = in_rocksdb(root, name, files)
+    if stored is not None:
+        return _of_table(stored.table or {})
+    path, refused = os.path.join(root, "config", name), None
+    for candidate in with_backup(path):
+        with ignore_unreadable():
+            around, found = _whole(candidate, files)
+            if found.refused is not None:
+                refused = refused or found.refused
+            elif around is not None:
+                if candidate != path:
+                    say_of_backup(path, around, files)
+                return found
+    nothing = _Found()
+    nothing.refused = refused
+    return nothing
+
+
+def _whole(path: str, files: Files) -> tuple[Table | None, _Found]:
+    """What one file has besides the entries, and the entries; None for a file that is no JSON of a broker."""
+    around, found, at = _streamed(path, files)
+    if around is not None:
+        return around, found
+    if is_too_large(path, files):
+        found = _Found()
+        found.refused = f"{one_line(path)}, position {at}: expected consumers' offsets as a broker writes them"
+        return None, found
+    with contextlib.suppress(ValueError):
+        table = parse(read_text(path, files, "replace"))
+        entries = table.get(MEMBERS[OFFSETS[0]])
+        return table, _of_table(entries if isinstance(entries, dict) else {})
+    return None, _Found()
+
+
+def _of_table(table: Table) -> _Found:
+    found = _Found()
+    for text, queues in table.items():
+        by_number = offsets_by_number(queues) if isinstance(queues, dict) else {}
+        found.add_texts([text], _longs([len(by_number)]), _longs(by_number), _longs(by_number.values()))
+    return found
+
+
+def _streamed(path: str, files: Files) -> tuple[Table | None, _Found, int]:
+    """What a file has besides the entries, the entries, and the position up to which the file was understood. None
+    where it is not as a broker writes it."""
+    found, rest, is_begun = _Found(), b"", False
+    with files.file(path) as file:
+        head = file.read(0, min(file.size, _MOST_AROUND))
+        begin = _BEGIN.search(head)
+        if begin is None:
+            return None, found, 0
+        position = begin.end()
+        while True:
+            data = file.read(position, min(max(_AT_ONCE, len(rest)), file.size - position))
+            text, position = rest + data, position + len(data)
+            status, at = _take(text, is_begun, found)
+            rest, is_begun = text[at:], is_begun or at > 0
+            if status is not EntriesStatus.MORE:
+                break
+            if not data or len(rest) > _MOST_OF_ENTRY:
+                return None, found, position - len(rest)
+        stop = position - len(rest)
+        if status is EntriesStatus.ODD or file.size - stop > _MOST_AROUND:
+            return None, found, stop
+        around = [head[: begin.start()], file.read(stop, file.size - stop)]
+        if any(_WITHOUT[:13] in part for part in around):
+            return None, found, stop
+    with contextlib.suppress(ValueError):
+        table = parse(_WITHOUT.join(around).decode(errors="replace"))
+        if table.get(MEMBERS[OFFSETS[0]]) == {}:
+            return table, found, stop
+    return None, found, stop
+
+
+def _take(text: bytes, is_begun: bool, found: _Found) -> tuple[EntriesStatus, int]:
+    """Add the whole entries of some text; how they ended, and the bytes that they take."""
+    room = len(text) // _SHORTEST_ENTRY + 1
+    names, counts = np.empty((room, 2), np.int64), np.empty(room, np.int64)
+    queues = np.empty((2, len(text) // _SHORTEST_QUEUE + 1), np.int64)
+    status, at, entries, rows = take_entries(text, is_begun=is_begun, names=names, counts=counts, queues=queues)
+    try:
+        texts = [_text(text[start:stop]) for start, stop in names[:entries].tolist()]
+    except ValueError:
+        return EntriesStatus.ODD, 0
+    found.add_texts(texts, counts[:entries].copy(), queues[0, :rows].copy(), queues[1, :rows].copy())
+    return status, at
+
+
+def _text(stored: bytes) -> str:
+    """A string of JSON, given what is between its quotes.
+
+    Raises:
+        ValueError: it has an unknown escape.
+    """
+    text = stored.decode(errors="replace")
+    return text if "\\" not in text else str(json.loads(f'"{text}"'))
+
+
+def _longs(values: Iterable[int]) -> _Longs:
+    return np.fromiter(values, np.int64)

@@ -1,0 +1,165 @@
+"""Consumers' offsets are those that a plain parser finds in the file, in whatever pieces it is read."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from native_io import EntriesStatus, take_entries
+from rmqstore_spark import DamagedStoreError, Store
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures import config as config_module
+from rmqstore_spark.store.structures import consumer_offsets
+from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, consumed
+
+Plain = tuple[set[str], dict[tuple[str, str], dict[int, int]]]
+
+
+def plain(text: str) -> Plain:
+    """Topics and offsets by Python's json; none where it cannot parse the text."""
+    try:
+        table = json.loads(re.sub(r"(?<=[{,\s])(-?\d+)(?=\s*:)", r'"\1"', text))
+    except ValueError:
+        return set(), {}
+    entries = table.get("offsetTable") if isinstance(table, dict) else None
+    topics, found = set(), {}
+    for name, queues in (entries if isinstance(entries, dict) else {}).items():
+        topic, at, group = name.partition("@")
+        if topic and at:
+            topics.add(topic)
+        queues = queues if isinstance(queues, dict) else {}
+        numbers = {
+            int(number): offset
+            for number, offset in queues.items()
+            if re.fullmatch("0|[1-9][0-9]*", number) and int(number) < 1 << 31
+            if type(offset) is int and 0 <= offset < 1 << 63
+        }
+        if topic and group and numbers:
+            found[group, topic] = numbers
+    return topics, found
+
+
+def written(rng: random.Random, is_odd: bool) -> str:
+    """A file as some broker might write it, or as none does."""
+    blank = rng.choice(("", " ", "\n\t\t", "\r\n"))
+
+    def number() -> str:
+        return str(rng.choice((0, 1, 7, rng.randrange(1 << 31), (1 << 31) - 1)))
+
+    def offset() -> str:
+        return str(rng.choice((0, -1, rng.randrange(100), rng.randrange(1 << 59))))
+
+    def entry() -> str:
+        name = rng.choice(("T", "U", "%RETRY%g", "é", "", "a@b", r"\"q", r"\u00e4")) + rng.choice(
+            ("@G", "@H", "@", "", "@G@x")
+        )
+        quote = rng.choice(("", '"'))
+        queues = (f"{quote}{number()}{quote}{blank}:{blank}{offset()}" for _ in range(rng.randrange(5)))
+        return f'"{name}"{blank}:{blank}{{{(blank + "," + blank).join(queues)}{blank}}}'
+
+    entries = ",".join(entry() for _ in range(rng.randrange(30)))
+    version = f'"dataVersion":{{"counter":{{"value":1}},"stateVersion":0,"timestamp":{rng.randrange(1 << 40)}}}'
+    parts = [
+        f'"offsetTable":{blank}{{{blank}{entries}{blank}}}',
+        *rng.choice(([], [version], ['"offsetTable":{"T@G":{0:1}}'])),
+    ]
+    rng.shuffle(parts)
+    text = f"{{{blank}{','.join(parts)}{blank}}}{blank}"
+    if is_odd:
+        at = rng.randrange(len(text))
+        text = rng.choice((text[:at], text[:at] + rng.choice('{}",:0-.ex[') + text[at + rng.randrange(2) :]))
+    return text
+
+
+def as_plain(root: Path) -> Plain:
+    found = consumed(str(root), Files())
+    return found.topics, {name: dict(queues) for name, queues in found.offsets.items()}
+
+
+def test_random_files(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").mkdir()
+    streamed = 0
+    for number in range(600):
+        monkeypatch.setattr(consumer_offsets, "_AT_ONCE", rng.choice((1, 7, 60, 1 << 20)))
+        text = written(rng, is_odd=number % 2 == 1)
+        path = tmp_path / "config" / "consumerOffset.json"
+        path.write_text(text)
+        assert as_plain(tmp_path) == plain(text), text
+        streamed += consumer_offsets._streamed(str(path), Files())[0] is not None
+    assert streamed > 200
+
+
+def test_rows_are_in_order(rng: random.Random) -> None:
+    names = [(f"g{rng.randrange(9)}", f"t{rng.randrange(9)}") for _ in range(50)]
+    table = {name: {rng.randrange(50): rng.randrange(50) for _ in range(rng.randrange(9))} for name in names}
+    offsets = ConsumerOffsets.of(table)
+    assert dict(offsets) == {name: queues for name, queues in sorted(table.items()) if queues}
+    rows = [(topic, each) for _, topic, here in offsets.stretches() for each in offsets.queue_ids[here].tolist()]
+    assert rows == [(topic, each) for (_, topic), queues in sorted(table.items()) for each in sorted(queues)]
+    queues = rng.sample(sorted(set(rows)), len(set(rows)) // 2) + [("t0", 99)] * 2
+    queues += queues[:2]
+    last = {queue: at for at, queue in enumerate(queues)}
+    assert offsets.index_in(queues).tolist() == [last.get(row, -1) for row in rows]
+    assert offsets.index_in([]).tolist() == [-1] * len(rows)
+
+
+def test_two_million_offsets(tmp_path: Path) -> None:
+    """More than what is parsed of any other file in config/."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "commitlog").mkdir()
+    queues = ",".join(f"{number}:{number}" for number in range(1000))
+    with (tmp_path / "config" / "consumerOffset.json").open("w") as file:
+        file.write('{"offsetTable":{')
+        file.write(",".join(f'"T@G{group:04d}":{{{queues}}}' for group in range(2001)))
+        file.write("}}")
+    rows = Store(tmp_path).offsets(columns=["group", "queueId", "consumerOffset"])
+    assert rows.num_rows == 2_001_000
+    assert rows.column("queueId").equals(rows.column("consumerOffset").cast("int32"))
+    assert Store(tmp_path).groups().num_rows == 2001
+
+
+def test_what_is_refused_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_module, "_MOST_BYTES", 100)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "commitlog").mkdir()
+    path = tmp_path / "config" / "consumerOffset.json"
+    path.write_text(text := '{"offsetTable":{"T@G":{0:1},"T@H":{0:0.5}}}' + 100 * " ")
+    why = f"consumerOffset.json, position {text.index(chr(34) + 'T@H')}: expected consumers' offsets as a broker writes"
+    for table in ("offsets", "groups"):
+        with pytest.raises(DamagedStoreError, match=why):
+            Store(tmp_path).table(table)
+    path.with_name("consumerOffset.json.bak").write_text('{"offsetTable":{"T@G":{0:1}}}')
+    assert Store(tmp_path).offsets().num_rows == 1
+    path.write_text('{"offsetTable":{' + ",".join(f'"T@G{group}":{{0:1}}' for group in range(100)) + "}}")
+    assert Store(tmp_path).offsets().num_rows == 100
+    assert not {"brokenConfig", "oldConfig"} & set(Store(tmp_path).check().column("problem").to_pylist())
+    path.write_text(text)
+    path.with_name("consumerOffset.json.bak").unlink()
+    assert "brokenConfig" in Store(tmp_path).check().column("problem").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "change", [("names", (1, 3)), ("names", (0, 2)), ("counts", (2,)), ("queues", (1, 4)), ("queues", (2, 0))]
+)
+def test_arrays_have_to_fit(change: tuple[str, tuple[int, ...]]) -> None:
+    arrays: dict[str, Any] = {"names": (1, 2), "counts": (1,), "queues": (2, 4)} | dict([change])
+    with pytest.raises(ValueError, match="expected"):
+        take_entries(b"}", is_begun=False, **{name: np.empty(shape, np.int64) for name, shape in arrays.items()})
+
+
+def test_no_more_than_there_is_room_for() -> None:
+    names, counts, queues = np.empty((1, 2), np.int64), np.empty(1, np.int64), np.empty((2, 2), np.int64)
+    text = b'"a":{0:1,1:2},"b":{2:3}}'
+    assert take_entries(text, is_begun=False, names=names, counts=counts, queues=queues) == (
+        EntriesStatus.MORE,
+        14,
+        1,
+        2,
+    )
+    assert take_entries(text, is_begun=False, names=names, counts=counts, queues=queues[:, :1].copy())[1:] == (0, 0, 0)
