@@ -123,8 +123,9 @@ def read_queue_heads(paths: bytes, heads: npt.NDArray[np.int64], buffer: Buffer)
     Args:
         paths: the queues' directories, each followed by a NUL byte.
         heads: filled with a row for each queue: the offset that its file begins with, the file's size, the bytes that
-            it takes on the disk, and how many bytes of it are in the share; -1 for the last where the queue has not
-            exactly one file, or it cannot be read.
+            it takes on the disk, how many bytes of it are in the share (-1 where the queue has not exactly one file, or
+            it cannot be read), how many of these come up to the last one that is not 0, and 1 where only a hole follows
+            the share, else 0.
         buffer: takes the units; zeros follow them in each share.
 
     Returns:

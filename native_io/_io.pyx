@@ -133,8 +133,8 @@ def read_queue_heads(bytes paths not None, int64_t[:, ::1] heads not None, uint8
     cdef const char *path = paths
     cdef rmq_file cost = rmq_file(-1, 0, 0, 0)
     cdef rmq_queue_head head
-    if paths.count(b"\0") != n or not paths.endswith(b"\0") or heads.shape[1] != 4:
-        raise ValueError(f"{n} rows of heads need 4 columns, and as many paths that end with a NUL each")
+    if paths.count(b"\0") != n or not paths.endswith(b"\0") or heads.shape[1] != 6:
+        raise ValueError(f"{n} rows of heads need 6 columns, and as many paths that end with a NUL each")
     room = buffer.shape[0] // n
     if room == 0:
         raise ValueError(f"a buffer of {buffer.shape[0]} bytes has no share for each of {n} queues")
@@ -145,6 +145,8 @@ def read_queue_heads(bytes paths not None, int64_t[:, ::1] heads not None, uint8
             heads[i, 1] = head.size
             heads[i, 2] = head.allocated
             heads[i, 3] = head.read
+            heads[i, 4] = head.used
+            heads[i, 5] = head.is_all
             path += strlen(path) + 1
     return cost.bytes, cost.requests
 

@@ -4,10 +4,12 @@
 #define RMQ_SHORT_QUEUES_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "file.h"
 #include "queues.h"
@@ -20,6 +22,9 @@ enum {
     RMQ_BLOCK_SIZE = 512,      /* of st_blocks */
     RMQ_ROUNDED_UP = 4096,     /* disk space is mostly allocated in multiples of this */
 };
+#ifndef SEEK_DATA
+#define SEEK_DATA 3 /* of Linux */
+#endif
 #define RMQ_MOST_START ((int64_t)1 << 62) /* of a file, as in rmqstore_spark/store/structures/layout.py */
 
 /* The offset that a file begins with, by its name; -1 for a name that no broker gives. */
@@ -34,8 +39,9 @@ static int64_t rmq_start_in(const char *name) {
     return name[RMQ_FILE_NAME_DIGITS] == '\0' ? start : -1;
 }
 
-/* The name of a queue's only file, and the offset that the file begins with; -1 where there is no file, or several. */
-static int64_t rmq_only_file(DIR *directory, char name[RMQ_FILE_NAME_DIGITS + 1]) {
+/* The name of a queue's only file, and the offset that the file begins with; -1 where there is no file, or several. What
+ * the directory says of its type is DT_UNKNOWN where it does not say. */
+static int64_t rmq_only_file(DIR *directory, char name[RMQ_FILE_NAME_DIGITS + 1], int *type) {
     int64_t found = -1;
     const struct dirent *entry;
     while ((entry = readdir(directory)) != NULL) {
@@ -43,15 +49,16 @@ static int64_t rmq_only_file(DIR *directory, char name[RMQ_FILE_NAME_DIGITS + 1]
         if (start < 0) continue;
         if (found >= 0) return -1;
         found = start;
+        *type = entry->d_type;
         memcpy(name, entry->d_name, RMQ_FILE_NAME_DIGITS + 1);
     }
     return found;
 }
 
 /* A descriptor of a regular file; -1 where there is none, or it cannot be opened. Nothing else is opened: a FIFO would
- * wait, a device may do anything. */
-static int rmq_open_regular(int directory, const char *name, struct stat *status) {
-    if (rmq_status_at(directory, name, status, 0) != 0 || !S_ISREG(status->st_mode)) return -1;
+ * wait, a device may do anything. `type` is what its directory says. */
+static int rmq_open_regular(int directory, const char *name, int type, struct stat *status) {
+    if (type != DT_REG && (rmq_status_at(directory, name, status, 0) != 0 || !S_ISREG(status->st_mode))) return -1;
     const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return -1;
     if (rmq_status_of(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
@@ -85,8 +92,9 @@ static int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room,
     int64_t got = -1;
     DIR *directory = opendir(path);
     if (directory == NULL) return -1;
-    const int64_t start = rmq_only_file(directory, name);
-    cost->fd = start < 0 ? -1 : rmq_open_regular(dirfd(directory), name, &status);
+    int type = DT_UNKNOWN;
+    const int64_t start = rmq_only_file(directory, name, &type);
+    cost->fd = start < 0 ? -1 : rmq_open_regular(dirfd(directory), name, type, &status);
     if (cost->fd >= 0) {
         got = rmq_read_short_file(cost, &status, to, room);
         close(cost->fd);
@@ -103,28 +111,37 @@ typedef struct {
     int64_t size;      /* of the file, bytes */
     int64_t allocated; /* bytes on the disk */
     int64_t read;      /* bytes of its first units; -1 where there is not exactly one file, or it cannot be read */
+    int64_t used;      /* bytes of these up to the last one that is not 0 */
+    int64_t is_all;    /* whether only a hole follows what was read */
 } rmq_queue_head;
 
 /* Read the first units of a queue that has one file, as many as there is room for, and clear the rest of the room. */
 static rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost) {
     char name[RMQ_FILE_NAME_DIGITS + 1];
     struct stat status;
-    rmq_queue_head head = {-1, 0, 0, -1};
-    memset(to, 0, (size_t)room);
+    int type = DT_UNKNOWN;
+    rmq_queue_head head = {-1, 0, 0, -1, 0, 0};
+    int64_t filled = 0;
     DIR *directory = opendir(path);
-    if (directory == NULL) return head;
-    head.start = rmq_only_file(directory, name);
-    cost->fd = head.start < 0 ? -1 : rmq_open_regular(dirfd(directory), name, &status);
-    if (cost->fd >= 0) {
-        head.size = (int64_t)status.st_size;
-        head.allocated = (int64_t)status.st_blocks * RMQ_BLOCK_SIZE;
-        const int64_t wanted = head.size < room ? head.size : room;
-        head.read = rmq_read_file(cost, to, wanted, 0);
-        if (cost->error != 0 || head.read != wanted) head.read = -1;
-        close(cost->fd);
-        cost->error = 0;
+    if (directory != NULL) {
+        head.start = rmq_only_file(directory, name, &type);
+        cost->fd = head.start < 0 ? -1 : rmq_open_regular(dirfd(directory), name, type, &status);
+        if (cost->fd >= 0) {
+            head.size = (int64_t)status.st_size;
+            head.allocated = (int64_t)status.st_blocks * RMQ_BLOCK_SIZE;
+            const int64_t wanted = head.size < room ? head.size : room;
+            filled = rmq_read_file(cost, to, wanted, 0);
+            head.read = cost->error != 0 || filled != wanted ? -1 : filled;
+            head.is_all = head.size <= room || (lseek(cost->fd, room, SEEK_DATA) < 0 && errno == ENXIO);
+            close(cost->fd);
+            cost->error = 0;
+        }
+        closedir(directory);
     }
-    closedir(directory);
+    if (filled < 0) filled = 0;
+    memset(to + filled, 0, (size_t)(room - filled));
+    if (head.read < 0) memset(to, 0, (size_t)filled);
+    for (head.used = head.read < 0 ? 0 : filled; head.used > 0 && to[head.used - 1] == 0; head.used--) {}
     return head;
 }
 

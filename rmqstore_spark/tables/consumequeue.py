@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.columns import BYTES, INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
-from rmqstore_spark.query.selection import ALL, Numbers
+from rmqstore_spark.query.selection import ALL, Numbers, Selection
 from rmqstore_spark.read.pieces.pinned import queue_proofs
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
 from rmqstore_spark.store.format.queue_block import QueueBlock
@@ -24,6 +24,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue, QueueFile
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.structures.proofs import Proof
+from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, queue_heads, short_queues
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
@@ -50,6 +51,8 @@ def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
     """Queues in parts that cost about the same to read."""
     found: list[list[QueuePart]] = []
     size = 0
+    for at in range(0, len(queues), QUEUES_AT_ONCE):
+        queue_heads(queues[at : at + QUEUES_AT_ONCE], 1, files)  # so that they know their files
     for queue in queues:
         for first, stop, nbytes in _stretches(queue):
             if not found or size + nbytes > _PART_BYTES:
@@ -76,12 +79,8 @@ def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterat
     """The units of a part, queue by queue, in batches."""
     waiting: list[FileUnits] = []
     count = 0
-    for piece in part:
-        queue = store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)
-        selected = options.selection.queue(piece.topic, piece.queue_id)
-        if queue is None or selected is None:
-            continue
-        for units in used_units(queue, piece.first, piece.stop, selected):
+    for at in range(0, len(part), QUEUES_AT_ONCE):
+        for units in _units_of(store, options.selection, part[at : at + QUEUES_AT_ONCE]):
             waiting.append(units)
             count += len(units.units)
             if count >= _BATCH_UNITS:
@@ -92,11 +91,43 @@ def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterat
 
 
 class FileUnits(NamedTuple):
-    """Used units of one file of a queue."""
+    """Used units of some files of queues, file by file.
 
-    queue: Queue
-    file: QueueFile
+    Attributes:
+        files: each with its queue.
+        counts: the number of each file's units.
+    """
+
+    files: list[tuple[Queue, QueueFile]]
+    counts: npt.NDArray[np.int64]
     units: QueueBlock
+
+
+def _units_of(store: Snapshot, selection: Selection, pieces: list[QueuePart]) -> Iterator[FileUnits]:
+    """The units of at most QUEUES_AT_ONCE pieces. Short queues are read together."""
+    found = [(piece, store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)) for piece in pieces]
+    asked = [
+        (piece, queue, selected)
+        for piece, queue in found
+        if queue is not None and (selected := selection.queue(piece.topic, piece.queue_id)) is not None
+    ]
+    units, counts = short_queues([queue for _, queue, _ in asked], store.files)
+    stops = np.cumsum(np.maximum(counts, 0)).tolist()
+    least = np.array([max(piece.first, selected.least) for piece, _, selected in asked], np.int64)
+    most = np.array([min(piece.stop - 1, selected.most) for piece, _, selected in asked], np.int64)
+    which = np.repeat(np.arange(len(asked)), np.maximum(counts, 0))
+    keep = units.are_messages & (units.numbers >= least[which]) & (units.numbers <= most[which])
+    first = 0  # of the short queues that wait
+    for at in [*np.flatnonzero(np.array(counts) < 0).tolist(), len(asked)]:
+        start, stop = (stops[n - 1] if n else 0 for n in (first, at))
+        kept = np.flatnonzero(keep[start:stop]) + start
+        if len(kept):
+            some = [(queue, queue.in_files[0]) for _, queue, _ in asked[first:at]]
+            yield FileUnits(some, np.bincount(which[kept] - first, minlength=at - first), units.only(kept))
+        if at < len(asked):
+            piece, queue, selected = asked[at]
+            yield from used_units(queue, piece.first, piece.stop, selected)
+        first = at + 1
 
 
 def used_units(queue: Queue, first: int, stop: int, selected: Numbers) -> Iterator[FileUnits]:
@@ -122,33 +153,37 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers) -> Iterat
                     keep &= units.queue_offsets <= selected.most
                     keep &= units.queue_offsets + units.messages > selected.least
                 if keep.any():
-                    yield FileUnits(queue, file, units.only(keep))
+                    yield FileUnits([(queue, file)], np.array([int(keep.sum())]), units.only(keep))
 
 
 def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:
     """The rows of some units. Rare columns are only made where a unit has them."""
-    counts = [len(each.units) for each in some]
-    which = pa.array(np.repeat(np.arange(len(some)), counts))
+    files = [file for each in some for file in each.files]
+    counts = np.concatenate([each.counts for each in some])
+    which = pa.array(np.repeat(np.arange(len(files)), counts))
+
+    def of_file(values: list[Any]) -> npt.NDArray[Any]:
+        return np.repeat(np.array(values), counts)
 
     def of_queue(values: list[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind).take(which)
 
     units = QueueBlock.joined([each.units for each in some])
-    inside = [(each.units.numbers - each.file.first) * each.queue.unit_size for each in some]
-    is_known = np.repeat([each.queue.is_batch for each in some], counts)
+    inside = (units.numbers - of_file([file.first for _, file in files])) * of_file([q.unit_size for q, _ in files])
+    is_known = of_file([queue.is_batch for queue, _ in files])
     hashes, times, bit_maps = pa.array(units.tags_codes), units.store_times, None
     if is_address(units.tags_codes.min(initial=0)):
-        hashes, ext_times, is_ext, bit_maps = _ext(store, some, units.tags_codes)
+        hashes, ext_times, is_ext, bit_maps = _ext(store, files, counts, units.tags_codes)
         times, is_known = np.where(is_ext, ext_times, times), is_known | is_ext
     arrays = [
-        of_queue([each.queue.topic for each in some], pa.string()),
-        of_queue([each.queue.queue_id for each in some], pa.int32()),
+        of_queue([queue.topic for queue, _ in files], pa.string()),
+        of_queue([queue.queue_id for queue, _ in files], pa.int32()),
         pa.array(units.queue_offsets),
         pa.array(units.positions),
         pa.array(units.sizes.astype(np.int32)),
         pa.array(units.tags_codes),
-        of_queue([each.file.path for each in some], pa.string()),
-        pa.array(np.concatenate(inside), mask=np.repeat([not each.file.has_positions for each in some], counts)),
+        of_queue([file.path for _, file in files], pa.string()),
+        pa.array(inside, mask=of_file([not file.has_positions for _, file in files])),
         pa.array(units.messages.astype(np.int32)),
         hashes,
         timestamps(times, is_known),
@@ -158,14 +193,18 @@ def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:
 
 
 def _ext(
-    store: Snapshot, some: list[FileUnits], tags_codes: npt.NDArray[np.int64]
+    store: Snapshot,
+    files: list[tuple[Queue, QueueFile]],
+    counts: npt.NDArray[np.int64],
+    tags_codes: npt.NDArray[np.int64],
 ) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.Array]:
     """tagsHash, store times (ms), a mask of the units that have store times, and filterBitMap."""
     found: list[ExtUnit | None] = []
-    for each in some:
-        codes = each.units.tags_codes.tolist()
+    stops = np.cumsum(counts).tolist()
+    for (queue, _), start, stop in zip(files, [0, *stops], stops, strict=False):
+        codes = tags_codes[start:stop].tolist()
         addresses = [code for code in codes if is_address(code)]
-        ext = read_ext(store.root, each.queue.topic, each.queue.queue_id, addresses, store.files)
+        ext = read_ext(store.root, queue.topic, queue.queue_id, addresses, store.files)
         found += map(ext.get, codes)
     is_ext = np.array([unit is not None for unit in found])
     is_plain = pa.array(tags_codes > LAST_ADDRESS)

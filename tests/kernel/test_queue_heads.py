@@ -15,11 +15,19 @@ NAME = "{:020d}".format
 
 
 def _read(directories: list[Path], share: int) -> tuple[list[tuple[int, ...]], list[bytes], tuple[int, int]]:
-    heads = np.full((len(directories), 4), 77, np.int64)
+    heads = np.full((len(directories), 6), 77, np.int64)
     buffer = bytearray(b"\xee" * (share * len(directories)))
     cost = read_queue_heads(b"".join(os.fsencode(each) + b"\0" for each in directories), heads, buffer)
     shares = [bytes(buffer[at * share : (at + 1) * share]) for at in range(len(directories))]
     return [tuple(row) for row in heads.tolist()], shares, cost
+
+
+def _has_data(path: Path, start: int) -> bool:
+    with path.open("rb") as file:
+        try:
+            return os.lseek(file.fileno(), start, os.SEEK_DATA) >= start
+        except OSError:
+            return False
 
 
 def test_random_queues(tmp_path: Path, rng: random.Random) -> None:
@@ -37,14 +45,17 @@ def test_random_queues(tmp_path: Path, rng: random.Random) -> None:
             (directory / ("x" if others == 1 else NAME(start + 40))).write_bytes(b"other")
         directories.append(directory)
         is_one = others != 2
-        expected.append((start, size, 512 * status.st_blocks, min(size, share), data) if is_one else None)
+        used = len(data[:share].rstrip(b"\0"))
+        is_all = size <= share or not _has_data(directory / NAME(start), share)
+        row = (start, size, 512 * status.st_blocks, min(size, share), used, int(is_all))
+        expected.append((*row, data) if is_one else None)
     found, shares, (nbytes, requests) = _read(directories, share)
     for head, data, one in zip(found, shares, expected, strict=True):
         if one is None:
             assert head[3] == -1
         else:
-            assert head == one[:4]
-            assert data == one[4][:share].ljust(share, b"\0")
+            assert head == one[:6]
+            assert data == one[6][:share].ljust(share, b"\0")
     assert nbytes == sum(one[3] for one in expected if one)
     assert requests <= 200
 
@@ -59,12 +70,12 @@ def test_what_else_there_may_be(tmp_path: Path) -> None:
     (tmp_path / "long" / (NAME(0) + "0")).write_bytes(b"x")
     (tmp_path / "file").write_bytes(b"x")
     found, shares, cost = _read([*sorted(tmp_path.iterdir()), tmp_path / "gone"], 40)
-    assert [head[3] for head in found] == [-1] * 7
+    assert [head[3:] for head in found] == [(-1, 0, 0)] * 7
     assert shares == [bytes(40)] * 7
     assert cost == (0, 0)
 
 
 def test_wrong_arguments() -> None:
-    for paths, rows, columns, size in ((b"a\0", 2, 4, 80), (b"a", 1, 4, 80), (b"a\0", 1, 3, 80), (b"a\0b\0", 2, 4, 1)):
+    for paths, rows, columns, size in ((b"a\0", 2, 6, 80), (b"a", 1, 6, 80), (b"a\0", 1, 5, 80), (b"a\0b\0", 2, 6, 1)):
         with pytest.raises(ValueError, match=r"as many paths|has no share"):
             read_queue_heads(paths, np.zeros((rows, columns), np.int64), bytearray(size))

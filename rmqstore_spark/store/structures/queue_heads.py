@@ -14,6 +14,7 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.many_headers import Place
 
 _KINDS = {int(kind): kind for kind in UnitKind}
+_SHORT = 205  # units: they fill the first block of a disk, after which a short queue is a hole
 QUEUES_AT_ONCE = 512  # their units and what each stands for are 8 MB
 
 
@@ -86,14 +87,35 @@ def queue_heads(queues: Sequence[Queue], width: int, files: Files) -> QueueHeads
     Args:
         width: how many units of each.
     """
-    heads = np.full((len(queues), 4), -1, np.int64)
+    heads, buffer = _read(queues, width, files)
+    return QueueHeads(width, heads[:, 0] // UNIT_SIZE, (heads[:, 3] // UNIT_SIZE).tolist(), QueueBlock.of(buffer))
+
+
+def short_queues(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, list[int]]:
+    """The units of short queues, of at most QUEUES_AT_ONCE: all up to the last one in use, queue by queue; and how many
+    each queue has, -1 where it has to be read in another way. Queues that have one file know it from then on."""
+    heads, buffer = _read(queues, _SHORT, files)
+    _, _, _, read, used, is_all = heads.T
+    is_short = (read >= 0) & (is_all == 1)
+    counts = np.where(is_short, np.minimum(-(-used // UNIT_SIZE), read // UNIT_SIZE), 0)
+    starts = np.arange(len(queues)) * _SHORT * UNIT_SIZE
+    bounds = zip(starts.tolist(), (starts + counts * UNIT_SIZE).tolist(), strict=True)
+    view = memoryview(buffer)
+    units = QueueBlock.of(b"".join(view[start:stop] for start, stop in bounds))
+    units.numbers = units.numbers + np.repeat(heads[:, 0] // UNIT_SIZE - np.cumsum(counts) + counts, counts)
+    units.queue_offsets = units.numbers
+    return units, np.where(is_short, counts, -1).tolist()
+
+
+def _read(queues: Sequence[Queue], width: int, files: Files) -> tuple[npt.NDArray[np.int64], bytearray]:
+    """Rows of read_queue_heads(), and the units."""
+    heads = np.full((len(queues), 6), -1, np.int64)
     buffer = bytearray(len(queues) * width * UNIT_SIZE)
     if queues and files.are_paths_the_systems and all(queue.is_in_files and not queue.is_batch for queue in queues):
         paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)
         nbytes, requests = read_queue_heads(paths, heads, buffer)
         files.count(requests, nbytes)
-    counts = (heads[:, 3] // UNIT_SIZE).tolist()
-    for queue, (start, size, allocated, read) in zip(queues, heads.tolist(), strict=True):
+    for queue, (start, size, allocated, read, *_) in zip(queues, heads.tolist(), strict=True):
         if read >= 0:
             queue.know_file(start, size, allocated)
-    return QueueHeads(width, heads[:, 0] // UNIT_SIZE, counts, QueueBlock.of(buffer))
+    return heads, buffer
