@@ -8,7 +8,8 @@ anything is timed, so that all code is imported by then. Either
 * {"root": ..., "append": [topic, queueId]}: writes one message into a store; or
 * {"root": ..., "first": options}: takes the first batch of Store.messages(); or
 * {"root": ..., "table": name, "columns": [...]}: reads a table; `show` is the summary of `rmqstore show`; or
-* {"root": ..., "proof": true}: lets the ConsumeQueues prove what they know of the log.
+* {"root": ..., "proof": true}: lets the ConsumeQueues prove what they know of the log; or
+* {"root": ..., "history": key}: the history of the messages with a key.
 """
 
 from __future__ import annotations
@@ -132,7 +133,13 @@ def proof(given: dict[str, Any]) -> dict[str, Any]:
     return {"planning": meter.read()}
 
 
-WORK = {"append": append, "first": first, "table": table, "proof": proof}
+def history(given: dict[str, Any]) -> dict[str, Any]:
+    meter = Meter()
+    assert Store(given["root"]).history(given["history"]).num_rows
+    return {"planning": meter.read()}
+
+
+WORK = {"append": append, "first": first, "table": table, "proof": proof, "history": history}
 
 
 def peak() -> int:

@@ -118,6 +118,8 @@ TABLES = (
         "table offsets, without what needs the log",
         lambda store: {"table": "offsets", "columns": ["group", "topic", "queueId", "consumerOffset"]},
     ),
+    Work("table consumequeue", lambda store: {"table": "consumequeue"}, {"100,000 queues with groups": 4}),
+    Work("history of a message", lambda store: {"history": store.message.key}, {"100,000 queues with groups": 1}),
     Work("rmqstore show", lambda store: {"table": "show"}, {"100,000 queues with groups": 3}),
 )
 

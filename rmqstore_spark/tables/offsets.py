@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column
+from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.store.elsewhere import say_if_unread
@@ -37,7 +38,8 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     asked = set(options.columns or OFFSETS.schema.names)
     facts = queue_facts(store, _queues_of(wanted)) if asked & (_OF_QUEUES | _OF_TIMES) else ()
     progress = Progress(store, wanted, list(facts))
-    times = progress.times(slice(None)) if asked & _OF_TIMES else None
+    with collector_paused():
+        times = progress.times(slice(None)) if asked & _OF_TIMES else None
     return _batches(progress, times)
 
 

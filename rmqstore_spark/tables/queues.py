@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
+from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
@@ -58,8 +59,9 @@ class QueueFacts:
 
 def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
     """The queues of a store whose topic and queueId are selected, by topic and queueId."""
-    bounds = list(queue_bounds(store, selected_queues(store, selection)))
-    found = [*map(_facts, bounds), *map(_of_queue_log, store.queues_of_log())]
+    with collector_paused():
+        bounds = list(queue_bounds(store, selected_queues(store, selection)))
+        found = [*map(_facts, bounds), *map(_of_queue_log, store.queues_of_log())]
     by_name = {(facts.topic, facts.queue_id): facts for facts in found}
     kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
     consumed: set[tuple[str, int, int]] | None = None

@@ -23,7 +23,7 @@ class QueueHeads:
     """The first units of some queues: row by row, with the same number of units in each.
 
     Attributes:
-        width: units in a row; zeros stand behind the end of a file.
+        width: units in a row; zeros stand behind the last unit in use. Units that are not shown are not in use.
         numbers: of each queue's first unit.
         counts: how many of its units are in the file; -1 where the queue has to be read in another way.
         block: the units of all rows; their numbers do not count.
@@ -49,12 +49,12 @@ class QueueHeads:
         for a queue that has to be read in another way.
 
         Args:
-            numbers: of the units; less than `width` after the queue's first one.
+            numbers: of the units; less than the width that was asked for after the queue's first one.
         """
         rows = np.repeat(np.arange(len(numbers)), [len(some) for some in numbers])
         places = np.array([number for some in numbers for number in some], np.int64) - self.numbers[rows]
         at = rows * self.width + np.clip(places, 0, self.width - 1)
-        are_there = (places >= 0) & (self.block.kinds[at] == np.uint8(UnitKind.MESSAGE))
+        are_there = (places >= 0) & (places < self.width) & (self.block.kinds[at] == np.uint8(UnitKind.MESSAGE))
         found = [
             Place(position, size) if is_there else None
             for position, size, is_there in zip(
@@ -88,7 +88,10 @@ def queue_heads(queues: Sequence[Queue], width: int, files: Files) -> QueueHeads
         width: how many units of each.
     """
     heads, buffer = _read(queues, width, files)
-    return QueueHeads(width, heads[:, 0] // UNIT_SIZE, (heads[:, 3] // UNIT_SIZE).tolist(), QueueBlock.of(buffer))
+    numbers, counts = heads[:, 0] // UNIT_SIZE, (heads[:, 3] // UNIT_SIZE).tolist()
+    used = max(1, -(-int(heads[:, 4].max(initial=0)) // UNIT_SIZE))  # rows are no longer than any of them needs
+    rows = np.frombuffer(buffer, np.uint8).reshape(len(queues), -1) if queues else np.empty((0, 0), np.uint8)
+    return QueueHeads(used, numbers, counts, QueueBlock.of(rows[:, : used * UNIT_SIZE].tobytes()))
 
 
 def short_queues(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, list[int]]:
