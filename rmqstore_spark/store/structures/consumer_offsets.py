@@ -148,6 +148,8 @@ def is_large(root: str, name: str, files: Files) -> bool:
 class _Found:
     """Offsets as they are found.
 
+    Large because arrays of many pieces wait side by side until all entries are known.
+
     Attributes:
         topics: all that have a group, also without an offset.
         is_any: whether there is an entry, of whatever form.
