@@ -157,6 +157,32 @@ def test_a_rebuild_makes_them_anew(tmp_path: Path) -> None:
     assert not [name for name in topics if name.startswith("%LMQ%")]
 
 
+def test_a_copy_keeps_them(tmp_path: Path) -> None:
+    store, rows = light_store(tmp_path / "a", random.Random(6), 200, odd=0)
+    assert store.root == tmp_path / "a"
+    source = rmqstore_spark.Store(tmp_path / "a")
+    source.copy(str(tmp_path / "whole"))
+    assert _ends(tmp_path / "whole") == _ends(tmp_path / "a")
+    for name in NAMES[:3]:
+        wanted = [row["keys"] for row in _of(rows, name)]
+        options = {"subscribe": name, "columns": ["keys"], "trust": "queues", "prices": reading.FREE}
+        assert [row["keys"] for row in reading.read(tmp_path / "whole", **options)] == wanted
+    source.copy(str(tmp_path / "one"), subscribe="%LMQ%a")
+    assert _ends(tmp_path / "one")["%LMQ%a"] == _ends(tmp_path / "a")["%LMQ%a"]
+    copied = reading.read(tmp_path / "one", columns=["keys"])
+    assert [row["keys"] for row in copied] == [row["keys"] for row in _of(rows, "%LMQ%a")]
+    for name in ("whole", "one"):
+        found = rmqstore_spark.Store(tmp_path / name).check().to_pylist()
+        assert {row["problem"] for row in found} <= {"longRecovery"}
+        topics = json.loads((tmp_path / name / "config" / "topics.json").read_text())["topicConfigTable"]
+        assert not [topic for topic in topics if topic.startswith("%LMQ%")]
+
+
+def _ends(root: Path) -> dict[str, tuple[int, int]]:
+    rows = rmqstore_spark.Store(root).queues().to_pylist()
+    return {row["topic"]: (row["minOffset"], row["maxOffset"]) for row in rows if row["queueType"] == "lmq"}
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

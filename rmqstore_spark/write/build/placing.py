@@ -103,7 +103,7 @@ class Placing:
         self._root = target.root
         self._segment_size = target.sizes.segment
         self._rolling = Rolling(target.root, target.end, target.sizes.segment)
-        self._dispatcher = Dispatcher(index_tags=index_tags, batch_topics=files.batch_topics)
+        self._dispatcher = Dispatcher(index_tags=index_tags, batch_topics=files.batch_topics, light_queues=keep)
         for (topic, queue_id), offset in target.queues.items():
             self._dispatcher.set_next(topic, queue_id, offset)
         self._log = log

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
@@ -10,6 +10,7 @@ from rmqstore_spark.store.structures import config
 from rmqstore_spark.store.structures.config import DEFAULT_QUEUES, Table
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.queues import ConsumeQueues
+from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.sizes import MOST_QUEUES
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.fs.disk import Tree
@@ -150,9 +151,14 @@ def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:
     known = table.get("topicConfigTable", {})
     return {
         topic: count
-        for topic, count in queues.items()
+        for topic, count in _configured(queues)
         if not isinstance(known.get(topic), dict) or _readable(known[topic]) < min(count, MOST_QUEUES)
     }
+
+
+def _configured(queues: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Those that a broker serves only if topics.json has them: not light queues (LmqTopicConfigManager)."""
+    return ((topic, count) for topic, count in queues.items() if not is_light(topic))
 
 
 def merge(table: Table, queues: Mapping[str, int], now: int, batch_topics: Collection[str] = ()) -> bytes:
@@ -165,7 +171,7 @@ def merge(table: Table, queues: Mapping[str, int], now: int, batch_topics: Colle
         now: the time in ms.
     """
     known = dict(table.get("topicConfigTable", {}))
-    for topic, count in sorted(queues.items()):
+    for topic, count in sorted(_configured(queues)):
         if topic == SCHEDULE_TOPIC:
             count = max(count, _SCHEDULE_QUEUES)
         count = min(count, MOST_QUEUES)  # a message's queueId may be above that; no broker serves such a queue
