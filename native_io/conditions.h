@@ -145,7 +145,6 @@ static inline int rmq_is_property(const rmq_values *v, rmq_text text) {
 /* Has the unit's field one of the values? `labels` are the unit's properties, once found (*known). */
 static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labels *labels, int *known) {
     uint8_t id[20 + 8];
-    if (v->field == RMQ_BY_LIGHT_QUEUE) return rmq_is_in_light_queue(v, u);
     if (v->field >= RMQ_BY_TAGS && !*known) {
         rmq_find_labels(u->properties, u->properties_length, labels);
         *known = 1;
@@ -163,7 +162,8 @@ static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labe
     case RMQ_BY_TAGS: return rmq_is_property(v, labels->tags);
     case RMQ_BY_KEYS: return rmq_is_property(v, labels->keys);
     case RMQ_BY_WORD: return labels->keys.bytes != NULL && rmq_has_word(v, labels->keys.bytes, labels->keys.size);
-    default: return rmq_is_property(v, labels->uniq_key);
+    case RMQ_BY_UNIQ_KEY: return rmq_is_property(v, labels->uniq_key);
+    default: return rmq_is_in_light_queue(v, u);
     }
 }
 
