@@ -14,6 +14,8 @@ from rmqstore_spark.store.structures.static_topics import LogicPart
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 
+_MOST = (1 << 63) - 1
+
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     return batches(LOGIC_QUEUES.schema, _parts(store, options.selection))
@@ -42,7 +44,8 @@ def _there(store: Snapshot, part: LogicPart) -> tuple[int | None, int | None]:
     end = bounds.end if part.end < 0 else min(bounds.end, part.end)
     least = max(bounds.least, part.start)
     shift = part.logic_offset - part.start
-    return least + shift, max(least, end) + shift
+    most = max(least, end) + shift
+    return (least + shift, most) if most <= _MOST else (None, None)
 
 
 LOGIC_QUEUES = Table(

@@ -165,15 +165,15 @@ def test_a_copy_keeps_them(tmp_path: Path) -> None:
     assert _ends(tmp_path / "whole") == _ends(tmp_path / "a")
     for name in NAMES[:3]:
         wanted = [row["keys"] for row in _of(rows, name)]
-        options = {"subscribe": name, "columns": ["keys"], "trust": "queues", "prices": reading.FREE}
-        assert [row["keys"] for row in reading.read(tmp_path / "whole", **options)] == wanted
+        found = reading.read(tmp_path / "whole", columns=["keys"], subscribe=name, trust="queues", prices=reading.FREE)
+        assert [row["keys"] for row in found] == wanted
     source.copy(str(tmp_path / "one"), subscribe="%LMQ%a")
     assert _ends(tmp_path / "one")["%LMQ%a"] == _ends(tmp_path / "a")["%LMQ%a"]
     copied = reading.read(tmp_path / "one", columns=["keys"])
     assert [row["keys"] for row in copied] == [row["keys"] for row in _of(rows, "%LMQ%a")]
     for name in ("whole", "one"):
-        found = rmqstore_spark.Store(tmp_path / name).check().to_pylist()
-        assert {row["problem"] for row in found} <= {"longRecovery"}
+        problems = {row["problem"] for row in rmqstore_spark.Store(tmp_path / name).check().to_pylist()}
+        assert problems <= {"longRecovery"}
         topics = json.loads((tmp_path / name / "config" / "topics.json").read_text())["topicConfigTable"]
         assert not [topic for topic in topics if topic.startswith("%LMQ%")]
 
