@@ -14,11 +14,11 @@ from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.message import failed_check
 from rmqstore_spark.store.format.queue_block import lost_unit
 from rmqstore_spark.write.build import times
-from rmqstore_spark.write.fs.background import Lane
 from rmqstore_spark.write.build.logfiles import InPlaceWriter, LogWriter, Run, Space
 from rmqstore_spark.write.build.staging import Chunk, UnitSizes
 from rmqstore_spark.write.build.store_files import StoreFiles
 from rmqstore_spark.write.build.target import Target
+from rmqstore_spark.write.fs.background import Lane
 
 _CHUNKS_AHEAD = 4
 

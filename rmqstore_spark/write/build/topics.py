@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.format.light_queues import is_light
+from rmqstore_spark.store.format.sizes import MOST_QUEUES
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.structures import config
 from rmqstore_spark.store.structures.config import DEFAULT_QUEUES, Table
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.queues import ConsumeQueues
-from rmqstore_spark.store.format.light_queues import is_light
-from rmqstore_spark.store.format.sizes import MOST_QUEUES
-from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.fs.disk import Tree
 
 _SCHEDULE_QUEUES = 18  # one for each delay level; the file's entry overrides the broker's default
