@@ -1,11 +1,16 @@
-"""Every notebook runs from top to bottom."""
+"""Every notebook runs from top to bottom: on the sample store, without any, and on stores of other kinds."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import nbclient
 import nbformat
+import pyarrow as pa
 import pytest
+from oracle import golden
 from support.patience import HANG
+
+from rmqstore_spark import write_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,10 +27,111 @@ PLACES = {
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
-def test_every_cell_runs(path: Path) -> None:
+def test_every_cell_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RMQ_STORE", raising=False)
+    assert pictures(executed(path, PLACES[path.name]))
+
+
+def binary_store(place: Path) -> Path:
+    """Bodies that are not text; no keys, no ids, no consumer groups."""
+    rows = pa.table({"topic": ["Bytes", "More"] * 50, "body": [bytes([255 - i, 0, 200 + i % 50]) for i in range(100)]})
+    write_store(place / "store", rows, mappedFileSizeCommitLog=1 << 20)
+    return place / "store"
+
+
+def empty_store(place: Path) -> Path:
+    """What a broker has that got no message yet."""
+    write_store(place / "store", pa.table({"body": pa.array([], pa.binary())}), topic="None")
+    return place / "store"
+
+
+def golden_store(place: Path) -> Path:
+    """A real broker's, with nothing wrong."""
+    return golden.unpack("4.9.7", place / "store")
+
+
+def damaged_store(place: Path) -> Path:
+    """A real broker's, with a stretch of the log overwritten."""
+    store = golden.unpack("4.9.7", place / "store")
+    with min((store / "commitlog").iterdir()).open("r+b") as log:
+        log.seek(20_000)
+        log.write(bytes(900))
+    return store
+
+
+def no_store(place: Path) -> None:
+    """The notebook has to make one."""
+
+
+LONG = pytest.mark.long
+# What a notebook says of a store, and whether there is something to draw.
+CASES = [
+    ("after_a_crash", no_store, ["messages, all the same", "messages saved in merged, 0 places lost"], True),
+    ("after_a_crash", binary_store, ["Nothing is wrong with this store.", "nothing to save"], False),
+    ("after_a_crash", damaged_store, ["messages, all the same", "lostMessages", "failing-group"], True),
+    ("after_a_crash", empty_store, ["Nothing is wrong with this store.", "The log has no damage"], False),
+    ("follow_one_message", no_store, ["We follow the first.", "order-99"], True),
+    ("follow_one_message", binary_store, ["No message has the key or id retried-0.", "no consumer groups"], True),
+    ("follow_one_message", golden_store, ["retry delayed", "%DLQ%failing-group", "UNKNOW-0"], True),
+    ("follow_one_message", damaged_store, ["retry delayed"], True),
+    ("follow_one_message", empty_store, ["There is no message in this store.", "No group is behind."], False),
+    pytest.param("explore_store", binary_store, ["0x", "No message has a key", "have no properties"], True, marks=LONG),
+    pytest.param("explore_store", golden_store, ["plain-17", "storeHost"], True, marks=LONG),
+    pytest.param("explore_store", empty_store, ["No topic of users", "No message has a key"], False, marks=LONG),
+    pytest.param("follow_a_broker", binary_store, ["0 rows", "No message came meanwhile."], False, marks=LONG),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "said", "is_drawn"), CASES)
+def test_on_another_store(
+    name: str,
+    make: Callable[[Path], Path | None],
+    said: list[str],
+    is_drawn: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = make(tmp_path)
+    cells = executed_elsewhere(name, store, tmp_path, monkeypatch)
+    text = "".join(map(shown, cells))
+    assert [each for each in said if each not in text] == []
+    assert bool(pictures(cells)) == is_drawn
+
+
+def executed_elsewhere(
+    name: str, store: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[nbformat.NotebookNode]:
+    """The code cells, executed in a directory where nothing is."""
+    place = tmp_path / "nothing" / "here"
+    place.mkdir(parents=True)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    if store is None:
+        monkeypatch.delenv("RMQ_STORE", raising=False)
+    else:
+        monkeypatch.setenv("RMQ_STORE", str(store))
+    return executed(ROOT / "notebooks" / f"{name}.ipynb", place)
+
+
+def executed(path: Path, place: Path) -> list[nbformat.NotebookNode]:
+    """The code cells, executed: it raises on the first one that fails."""
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     nbformat.validate(notebook)
-    client = nbclient.NotebookClient(notebook, timeout=HANG, resources={"metadata": {"path": str(PLACES[path.name])}})
-    client.execute()  # raises on the first cell that fails
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert any("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
+    for cell in code:
+        cell.outputs = []
+    nbclient.NotebookClient(notebook, timeout=HANG, resources={"metadata": {"path": str(place)}}).execute()
+    return code
+
+
+def pictures(cells: list[nbformat.NotebookNode]) -> list[str]:
+    """What cells have drawn."""
+    outputs = [output.get("data", {}) for cell in cells for output in cell.outputs]
+    return [data["image/png"] for data in outputs if "image/png" in data]
+
+
+def shown(cell: nbformat.NotebookNode) -> str:
+    """What a cell has printed or shown, as text; its HTML, where text may be cut off, too."""
+    datas = [output.get("data", {}) for output in cell.outputs]
+    texts = [output.get("text", "") for output in cell.outputs]
+    return "\n".join(texts + [data.get(kind, "") for data in datas for kind in ("text/plain", "text/html")])
