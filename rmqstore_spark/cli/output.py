@@ -29,6 +29,8 @@ _SORTED_AT_ONCE = 100_000  # rows
 class Output:
     """How rows are shown or written, from the options that output_options() makes.
 
+    Large because each field is an option.
+
     Attributes:
         kind: the format; None if not given.
         path: the file; None for standard output.

@@ -19,6 +19,8 @@ _MOST_QUEUE_ID = (1 << 31) - 1
 class LogicPart(NamedTuple):
     """A part of a logic queue.
 
+    Large because the fields are those of the mapping file.
+
     Attributes:
         logic_queue_id: the number of the logic queue (globalId).
         generation: the number of the part in its queue (gen).

@@ -12,7 +12,6 @@ import numpy as np
 from native_io import FORMAT, Dispatcher, Status
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.format.by_queue import Integers
-
 from rmqstore_spark.store.format.queue_block import (
     BATCH_UNIT_SIZE,
     MOST_IN_BATCH,

@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import WriteOptions
-from rmqstore_spark.store.structures import config
 from rmqstore_spark.store.format.by_queue import Integers, by_queue
-from rmqstore_spark.store.structures.config import OffsetsByName, Table
-from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.kinds import kind_with
-from rmqstore_spark.store.structures.layout import find_store, place_to_write
 from rmqstore_spark.store.format.message import are_queued
 from rmqstore_spark.store.format.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_TOPICS
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures import config
+from rmqstore_spark.store.structures.config import OffsetsByName, Table
+from rmqstore_spark.store.structures.kinds import kind_with
+from rmqstore_spark.store.structures.layout import find_store, place_to_write
 from rmqstore_spark.write.build.tails import Queue
 
 NEEDED = ("topic", "queueId", "queueOffset")  # columns

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from native_io import put_index
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.format.clock import milliseconds_now
-from rmqstore_spark.store.io.files import ReadFile
 from rmqstore_spark.store.index_live import has_last, has_no_more, live_items
+from rmqstore_spark.store.io.files import ReadFile
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.indexfile import (
     FILE_NAME,
     HEADER,
@@ -23,10 +24,9 @@ from rmqstore_spark.store.structures.indexfile import (
     item_at,
     read_header,
 )
-from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.write.build.patch import PatchWriter
 from rmqstore_spark.write.fs import disk
 from rmqstore_spark.write.fs.new_file import BLOCK, NewFile, closed_if_it_fails
-from rmqstore_spark.write.build.patch import PatchWriter
 
 
 class IndexWriter:

@@ -115,8 +115,8 @@ class KeptOffsets:
         if gap.count < 0:
             raise DamagedStoreError(
                 f"{where}: expected queueOffset {gap.expected} or a later one, found {gap.found}: its topic was "
-                "deleted and created again, or a DLedger node of 5.2.0 lost a part of the queue; omit the older messages "
-                "(--from), or this topic (--topic)"
+                "deleted and created again, or a DLedger node of 5.2.0 lost a part of the queue; omit the older "
+                "messages (--from), or this topic (--topic)"
             )
         if not self._gaps.has_space(gap):
             raise DamagedStoreError(

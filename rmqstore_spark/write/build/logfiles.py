@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from native_io import FORMAT
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.format.message import MARK_SIZE, Mark, mark_of, store_time_in
 from rmqstore_spark.store.io.files import Files, ReadFile
 from rmqstore_spark.store.structures.layout import name_of
-from rmqstore_spark.store.format.message import MARK_SIZE, Mark, mark_of, store_time_in
-from rmqstore_spark.write.fs import disk
-from rmqstore_spark.write.fs.background import Lane
-from rmqstore_spark.write.fs.new_file import BLOCK, NewFile, closed_if_it_fails
 from rmqstore_spark.write.build.staging import CHUNK_SIZE
 from rmqstore_spark.write.build.stretch import InPlaceAppend, digest_of
 from rmqstore_spark.write.build.target import Target
+from rmqstore_spark.write.fs import disk
+from rmqstore_spark.write.fs.background import Lane
+from rmqstore_spark.write.fs.new_file import BLOCK, NewFile, closed_if_it_fails
 
 _IN_FLIGHT = 4  # two for each space: the write, and the release of its memory after that
 _BLANK = struct.Struct(">ii")

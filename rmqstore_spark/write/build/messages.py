@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.clock import milliseconds_now
-from rmqstore_spark.store.structures.config import Table
 from rmqstore_spark.store.geometry import indexes_tags
+from rmqstore_spark.store.structures.config import Table
 from rmqstore_spark.write.build import topics
 from rmqstore_spark.write.build.brought import Brought, Counts
-from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.build.logfiles import InPlaceWriter, LogWriter
 from rmqstore_spark.write.build.placing import Placing
-from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.staging import Chunk, Staged, read_chunks
 from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import Target
+from rmqstore_spark.write.fs.disk import Tree
 
 
 @dataclass(frozen=True)

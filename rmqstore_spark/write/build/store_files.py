@@ -10,12 +10,12 @@ from rmqstore_spark.store.structures import checkpoint
 from rmqstore_spark.store.structures.written import Record
 from rmqstore_spark.write.build import times
 from rmqstore_spark.write.build.batchqueues import BatchQueueWriter, directory_of
-from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.build.indexfiles import IndexWriter
 from rmqstore_spark.write.build.patch import PATCHES
 from rmqstore_spark.write.build.queuefiles import QueueWriter
 from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import Target
+from rmqstore_spark.write.fs.disk import Tree
 
 
 class StoreFiles:

@@ -20,7 +20,7 @@ Nobody writes behind a blank.
     makes.
 
     A follower of the log (store/log_end.py) takes the log to end before a blank as long as the next segment is empty.
-    """
+"""
 
 import hashlib
 import os
@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from native_io import FORMAT, Status
-from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.io.files import ReadFile
+from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.layout import name_of
 from rmqstore_spark.store.structures.segments import Segment
 from rmqstore_spark.write.fs.disk import Tree

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.io.files import ignore_unreadable
+from rmqstore_spark.store.format.sizes import FileSizes, Sizes
 from rmqstore_spark.store.geometry import index_geometry, queue_file_size, segment_size, usual_queue_file
+from rmqstore_spark.store.io.files import ignore_unreadable
+from rmqstore_spark.store.queue_ends import queue_ends
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.kinds import KINDS, refuse_to_write
 from rmqstore_spark.store.structures.layout import find_store
-from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.structures.segments import Segment
-from rmqstore_spark.store.format.sizes import FileSizes, Sizes
-from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.written import WORKSHOP, record_path
 from rmqstore_spark.write.build import checked
 from rmqstore_spark.write.fs.disk import Tree, kind_at, make_directories

@@ -5,8 +5,8 @@ import os
 from native_io import Dispatched
 from rmqstore_spark.store.format.message import Mark
 from rmqstore_spark.store.structures.written import Record, Run, Written, encode, extended, record_path, with_run
-from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.build.target import Target
+from rmqstore_spark.write.fs.disk import Tree
 
 _LARGEST = (1 << 63) - 1
 
