@@ -117,7 +117,7 @@ def test_each_command_has_help_with_an_example_that_works(command: str, store: P
         (["history", "{store}", "x", "--columns", ""], "option 'columns': expected"),
         (["get", "{store}", "x", "--columns", ""], "option 'columns': expected"),
         (["get", "{store}", ""], "option 'msgId': expected a text that is not empty"),
-        (["messages", "{store}", "--startingTimestamp", "yesterday"], "startingTimestamp"),
+        (["messages", "{store}", "--startingTimestamp", "one day"], "startingTimestamp"),
         (["messages", "{store}", "--columns", "bodi"], "unknown column 'bodi'. Did you mean 'body'?"),
         (["messages", "{store}", "--subscribe", "Orders11"], "Did you mean 'Orders1'"),
         (["messages", "/nowhere"], "/nowhere"),

@@ -278,6 +278,6 @@ def test_positions_belong_to_one_store(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="offsets_at is for one store, but the path gives 2"):
         store.offsets_at(0)
     with pytest.raises(OptionError, match="time: expected milliseconds of the epoch, or ISO-8601"):
-        Store(tmp_path / "a").offsets_at("yesterday")
+        Store(tmp_path / "a").offsets_at("one day")
     assert json.loads(Store(tmp_path / "a").offsets_at(0)) == {"T": {"0": 0}}
     assert isinstance(store.messages(), pa.RecordBatchReader)
