@@ -33,8 +33,8 @@ demo: $(VENV)/.installed-demo ## read sample_store and show what is in it
 test: build ## run the tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest -n $$(($$(nproc) + 1)) -m "not long" $(ARGS)
 
-test-long: build ## run the others: clusters of machines, killed drivers, a query beside a broker at full speed
-	$(BIN)/python tools/with_spark.py -m pytest -n 2 -m long $(ARGS)
+test-long: build ## run the others: clusters of machines, killed drivers, brokers with the rarer kinds of stores
+	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m long $(ARGS)
 
 # One worker more than there are cores, as some wait for the disk.
 test-fast: build ## run the quick tests, without Spark and brokers, on all cores

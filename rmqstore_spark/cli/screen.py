@@ -15,6 +15,7 @@ from rmqstore_spark.errors import one_line
 
 _WIDE = 10_000  # the width where no terminal limits it
 _LEAST = 12  # the narrowest column of text
+_MOST_OF_PATH = 40  # cells that a path gets before other columns
 _LONGEST = 200  # characters of a text that are shown
 _ROWS_MEASURED = 1000
 _SPACE = 2  # between columns
@@ -83,9 +84,15 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _sized(text: str, width: int) -> str:
-    """The text made this many cells wide, with a mark where it was cut: in the middle, as many names begin alike."""
+    """The text made this many cells wide, with a mark where it was cut: in the middle, as many names begin alike, and
+    before a slash of a path."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
+    if text.startswith("/") or "://" in text:  # a path: its last parts
+        parts = text.split("/")
+        ends = ("…/" + "/".join(parts[at:]) for at in range(1, len(parts)))
+        if (end := next((end for end in ends if cell_len(end) <= width), None)) is not None:
+            return set_cell_size(end, width)
     at_end = (width - 1) // 2
     end = text[-at_end:] if at_end else ""
     while cell_len(end) > at_end:  # wide characters
@@ -99,7 +106,7 @@ def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[
     least = {
         field.name: needed[field.name]
         if _is_fixed(field.type)
-        else min(needed[field.name], max(_LEAST, len(field.name)))
+        else min(needed[field.name], max(_LEAST, len(field.name), *(_end_of_path(row[field.name]) for row in rows)))
         for field in schema
     }
     names = list(schema.names)
@@ -113,6 +120,12 @@ def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[
         widths[name] = min(least[name] + more, most)
         room -= more
     return {name: widths[name] for name in names}, [name for name in schema.names if name not in names]
+
+
+def _end_of_path(value: Any) -> int:
+    """The cells that the last part of a path takes, with what stands for the others; 0 for what is no path."""
+    is_path = isinstance(value, str) and (value.startswith("/") or "://" in value)
+    return min(_MOST_OF_PATH, cell_len("…/") + cell_len(one_line(value).rpartition("/")[2])) if is_path else 0
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -79,6 +79,15 @@ def test_what_is_cut_and_what_is_not(store: Path) -> None:
     assert "…" not in wide
 
 
+def test_what_people_come_for_is_on_the_screen(store: Path) -> None:
+    """In 80 columns; and a path keeps its last parts."""
+    topics = ESCAPE.sub("", at_terminal(80, "topics", store).out).splitlines()
+    assert topics[0].split()[:5] == ["topic", "kind", "queues", "messages", "lastStoreTimestamp"]
+    segments = ESCAPE.sub("", at_terminal(80, "segments", store).out).splitlines()
+    assert segments[2].split()[0].endswith("/00000000000000000000")
+    assert segments[2].startswith("…/")
+
+
 def test_an_older_file_stays(store: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("mine")

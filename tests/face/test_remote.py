@@ -223,17 +223,25 @@ def test_replaced_or_deleted_since_it_was_planned(server: Server) -> None:
 def test_tables_replaced_since_they_were_planned(server: Server) -> None:
     """Each task lists the store anew, so that only what the plan saw of it tells that it is another one."""
     sent = {name: pickle.dumps(table_tasks(server, name)) for name in TABLES}
+
+    def requests(name: str) -> int:
+        """The fewer of two reads: on a busy machine one is sent again now and then."""
+        counts = []
+        for _ in range(2):
+            before = len(server.asked)
+            rows = rows_of_tasks(server, name, sent[name])
+            assert rows or name not in ("queues", "consumequeue")
+            counts.append(len(server.asked) - before)
+        return min(counts)
+
     for name, tasks in sent.items():
-        before = len(server.asked)
-        rows = rows_of_tasks(server, name, tasks)
-        assert rows or name not in ("queues", "consumequeue")
+        asked = requests(name)
         with mock.patch.object(registry, "hold"):
-            between = len(server.asked)
-            rows_of_tasks(server, name, tasks)
+            without = requests(name)
         # To see that it is the same store takes no request, and where a plan has looked at queues or index files, one
         # for each of these.
         most = sum(len(task.seen) for task in pickle.loads(tasks)) if name in ("consumequeue", "index", "check") else 0
-        assert 0 <= (between - before) - (len(server.asked) - between) <= most
+        assert 0 <= asked - without <= most, name
     shutil.rmtree(server.root / "broker")
     golden.unpack(next(each for each in golden.VERSIONS if each != VERSION), server.root / "broker")
     for name, tasks in sent.items():

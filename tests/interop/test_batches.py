@@ -15,7 +15,7 @@ from interop import rocketmq
 from interop.rocketmq import Broker, Client, Sizes
 from rmqstore_spark import Store
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 COUNT = 5  # batches of 1 to 5 messages, as many single messages, and as many from each of 4 threads
 MESSAGES = 15 + 5 + 20

@@ -19,7 +19,7 @@ from interop.ours import SMALL
 from interop.rocketmq import NEWEST, OLDEST, Broker, Client, Record, free_ports, usually
 from rmqstore_spark import Store
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 LYING = "5.2.0"  # loses ranges of a node's queues
 TOPIC, GROUP = "Orders", "billing"

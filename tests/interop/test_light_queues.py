@@ -13,7 +13,7 @@ import rmqstore_spark
 from interop import rocketmq
 from interop.rocketmq import Broker, Client, Record, Sizes
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 TOPIC = "Lights"
 NAMES = ("%LMQ%a", "%LMQ%b", f"%LMQ%${TOPIC}$c")

@@ -16,7 +16,7 @@ from interop.expiring import ExpiringBroker
 from interop.rocketmq import Client, Record, Sizes
 from rmqstore_spark import Store
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 TOPIC, GROUP, QUEUES = "Orders", "billing", 2
 PATIENCE = 120.0  # seconds

@@ -144,7 +144,7 @@ def _is_not_seen(past: Past, name: str) -> Callable[[Row], bool]:
     has_batches = (past.root / "batchconsumequeue" / BATCHES).exists() or BATCHES in known_topics(past.root)
 
     def is_not_seen(row: Row) -> bool:
-        if row["batchIndex"] is not None:  # no index has it, so it is looked up beside the index
+        if row.get("batchIndex") is not None:  # no index has it, so it is looked up beside the index
             return not has_batches
         return row["topic"] not in known or is_not_indexed(row)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import click
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.cli.command import command
@@ -13,6 +14,14 @@ from rmqstore_spark.errors import one_line
 from rmqstore_spark.tables.registry import table
 
 _GROUP = "group"  # the column of consumer groups
+# What most people come for, first on the screen: a terminal does not have space for all columns.
+_FIRST = {
+    "topics": ["topic", "kind", "queues", "messages", "lastStoreTimestamp", "readQueueNums"],
+    "queues": ["topic", "queueId", "messages", "minOffset", "maxOffset", "lastStoreTimestamp", "sizeOnDisk"],
+    "groups": ["group", "topics", "retryMaxTimes"],
+    "offsets": ["group", "topic", "queueId", "lag", "lagMillis", "consumerOffset", "maxOffset"],
+    "segments": ["file", "state", "allocated", "firstStoreTimestamp", "lastStoreTimestamp"],
+}
 
 
 def table_command(name: str) -> click.Command:
@@ -29,6 +38,10 @@ def table_command(name: str) -> click.Command:
             needed = ",".join(dict.fromkeys([*schema.names, _GROUP]))
             _, all_groups = batches_of(name, paths, {**given, "columns": needed})
             batches = (batch.filter(pc.equal(batch[_GROUP], group)).select(schema.names) for batch in all_groups)
+        if output.is_table and "columns" not in given:
+            order = [*dict.fromkeys([*_FIRST.get(name, ()), *schema.names])]
+            batches = (batch.select(order) for batch in batches)
+            schema = pa.schema([schema.field(each) for each in order])
         if not output.put(schema, batches):
             click.echo("nothing found" if group is None else one_line(f"nothing found of group {group!r}"), err=True)
         return FINE
