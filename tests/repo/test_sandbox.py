@@ -16,7 +16,7 @@ WRITING = ("repo/inside_sandbox.py", "write/test_*.py")
 # Kills at all other places do nothing that these do not.
 SLOW = "sigkill or stopped_again or (every_change and RmqStoreError) or swapped or mount_points or any_journal"
 SLOW += " or power_cut or Killed-40 or overwrite_stopped or rebuild_stopped or after_the_commit_point or json"
-SLOW += " or goes_on_after_a_kill or killed_anywhere"
+SLOW += " or goes_on_after_a_kill or killed_anywhere or any_number_of_queues or with_any_limit"
 
 
 @pytest.mark.slow
