@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 from oracle import stores
 from support import reading
-from support.command import COMMAND, at_terminal, run
+from support.command import COMMAND, ESCAPE, at_terminal, run
 from support.patience import HANG
 
 from rmqstore_spark.cli.commands import Rmqstore
@@ -33,20 +33,6 @@ from rmqstore_spark.tables.registry import TABLES
 
 COMMANDS = ["show", "messages", "tail", "get", "history", "check", "lag", "explain", "rebuild", "copy", "salvage"]
 COMMANDS += [name for name in TABLES if name not in COMMANDS]
-ESCAPE = re.compile("\x1b\\[[0-9;?]*[a-zA-Z]")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("cli") / "store"
-    builder = stores.StoreBuilder(root, index=True)
-    for number in range(300):
-        topic = f"Orders{number % 3}"
-        builder.append(topic=topic, queue_id=number % 2, keys=f"order-{number}", tags="a", body=b'{"n": %d}' % number)
-    builder.append(topic="Binary", queue_id=0, body=b"\xff\x00\xfe", keys="binary", reconsume_times=3)
-    builder.append(topic="Evil\x1b[31m\u202e", queue_id=0, body=b"\x1b]0;title\x07", keys="evil \x9b2J")
-    builder.close()
-    return root
 
 
 # ---- help and wrong use

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle import reference
+from oracle.stores import StoreBuilder
 
 CLUSTER = "30781641_Cl"
 _UNIT = struct.Struct(">qiq")
@@ -18,6 +19,22 @@ _UNIT = struct.Struct(">qiq")
 
 def name_of(start: int) -> str:
     return hashlib.md5(str(start).encode()).hexdigest()[:8] + f"{start:020d}"
+
+
+def local_store(root: Path, rng: random.Random, count: int = 150) -> StoreBuilder:
+    """The broker's own store whose queues are brought to a tier."""
+    builder = StoreBuilder(root, segment_size=8192)
+    for number in range(count):
+        builder.append(
+            rng.choice(["A", "A", "B", "%RETRY%g"]),
+            f"body-{number}".encode() * rng.randint(1, 8),
+            queue_id=rng.randrange(3),
+            tags=rng.choice([None, "red", "blue"]),
+            keys=f"key-{number % 40}",
+            msg_id=f"{number:032X}",
+        )
+    builder.close()
+    return builder
 
 
 def queue_units(root: Path) -> dict[tuple[str, int], list[bytes]]:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from oracle import tiered
-from oracle.stores import StoreBuilder
-from oracle.tiered import TierWriter
+from oracle.tiered import TierWriter, local_store
 from support import flavours
 
 import rmqstore_spark
@@ -42,21 +41,6 @@ def known(rows: list[Row]) -> list[tuple[Any, ...]]:
 
 def walked(tier: Path) -> list[tuple[Any, ...]]:
     return known(list(tiered.read_tier(tier)))
-
-
-def local_store(root: Path, rng: random.Random, count: int = 150) -> StoreBuilder:
-    builder = StoreBuilder(root, segment_size=8192)
-    for number in range(count):
-        builder.append(
-            rng.choice(["A", "A", "B", "%RETRY%g"]),
-            f"body-{number}".encode() * rng.randint(1, 8),
-            queue_id=rng.randrange(3),
-            tags=rng.choice([None, "red", "blue"]),
-            keys=f"key-{number % 40}",
-            msg_id=f"{number:032X}",
-        )
-    builder.close()
-    return builder
 
 
 @pytest.fixture

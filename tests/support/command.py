@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import socket
 import struct
 import subprocess
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 COMMAND = [sys.executable, "-m", "rmqstore_spark"]
+ESCAPE = re.compile("\x1b\\[[0-9;?]*[a-zA-Z]")  # what a terminal is told, and does not show
 _HANGS = 300  # seconds after which a command is ended
 
 # Standard input is a socket. Over it comes a request, with what is to be standard input, output and error; what goes

@@ -11,26 +11,11 @@ from typing import Any
 import pytest
 from oracle import reference, tiered
 from oracle.stores import StoreBuilder
-from oracle.tiered import TierWriter
+from oracle.tiered import TierWriter, local_store
 
 from rmqstore_spark import DamagedStoreError, OptionError, RmqStoreError, Store
 
 Facts = tuple[Any, ...]
-
-
-def made(root: Path, rng: random.Random, count: int = 150) -> StoreBuilder:
-    builder = StoreBuilder(root, segment_size=8192)
-    for number in range(count):
-        builder.append(
-            rng.choice(["A", "A", "B", "%RETRY%g"]),
-            f"body-{number}".encode() * rng.randint(1, 8),
-            queue_id=rng.randrange(3),
-            tags=rng.choice([None, "red", "blue"]),
-            keys=f"key-{number % 40}",
-            msg_id=f"{number:032X}",
-        )
-    builder.close()
-    return builder
 
 
 def facts(rows: list[dict[str, Any]]) -> list[Facts]:
@@ -56,7 +41,7 @@ def check_sound(copy: Path) -> None:
 def test_a_tier_alone(tmp_path: Path, rng: random.Random) -> None:
     for trial in range(3):
         root, tier, copy = (tmp_path / f"{name}{trial}" for name in ("store", "tier", "copy"))
-        made(root, rng)
+        local_store(root, rng)
         tiered.bring(tier, root, rng, codas=rng.random() < 0.5)
         copied = Store(tier).copy(copy)
         assert copied.lost.num_rows == 0
@@ -71,7 +56,7 @@ def test_a_tier_alone(tmp_path: Path, rng: random.Random) -> None:
 def test_beside_its_store(tmp_path: Path, rng: random.Random, queues: str) -> None:
     for trial in range(3):
         root, tier, copy = (tmp_path / f"{name}{trial}" for name in ("store", "tier", "copy"))
-        builder = made(root, rng)
+        builder = local_store(root, rng)
         everything = in_log(root)
         tiered.bring(tier, root, rng)
         builder.expire(rng.randint(1, 2))
@@ -95,7 +80,7 @@ def test_beside_its_store(tmp_path: Path, rng: random.Random, queues: str) -> No
 
 
 def test_an_older_store_than_its_tier(tmp_path: Path, rng: random.Random) -> None:
-    builder = made(tmp_path / "store", rng)
+    builder = local_store(tmp_path / "store", rng)
     everything = in_log(tmp_path / "store")
     tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
     builder.forget_last(40)
@@ -107,7 +92,7 @@ def test_an_older_store_than_its_tier(tmp_path: Path, rng: random.Random) -> Non
 
 
 def test_selected_messages(tmp_path: Path, rng: random.Random) -> None:
-    builder = made(tmp_path / "store", rng)
+    builder = local_store(tmp_path / "store", rng)
     everything = in_log(tmp_path / "store")
     tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
     builder.expire(1)
@@ -136,7 +121,7 @@ def test_many_queues(tmp_path: Path, rng: random.Random) -> None:
 
 
 def test_what_is_damaged_is_refused(tmp_path: Path, rng: random.Random) -> None:
-    made(tmp_path / "store", rng)
+    local_store(tmp_path / "store", rng)
     files = tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
     path = files["A", 0][0]
     sound = path.read_bytes()
@@ -159,7 +144,7 @@ def test_what_is_damaged_is_refused(tmp_path: Path, rng: random.Random) -> None:
 
 
 def test_refusals(tmp_path: Path, rng: random.Random) -> None:
-    made(tmp_path / "store", rng, 40)
+    local_store(tmp_path / "store", rng, 40)
     tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
     with pytest.raises(OptionError, match="copied, and not salvaged"):
         Store(tmp_path / "tier").salvage(tmp_path / "copy")

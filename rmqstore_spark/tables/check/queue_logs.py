@@ -282,32 +282,15 @@ def _check_tiered_queue(log: QueueLog, found: list[_Units]) -> Iterator[Finding]
         wrong = np.flatnonzero(~is_right)
         if len(wrong):
             first = int(wrong[0])
-            yield Finding(
-                "wrongTieredQueue",
-                path,
-                first * TIERED_UNIT.itemsize,
-                topic=log.queue[0],
-                queue_id=log.queue[1],
-                queue_offset=int(numbers[first]),
-                expected=_text(units[at[first]]),
-                found=f"a unit of queueOffset {numbers[first]} with size {claims['size'][first]}, "
-                f"tagsCode {claims['tagsCode'][first]}",
-                count=len(wrong),
-            )
+            expected = _text(units[at[first]])
+            size, code = claims["size"][first], claims["tagsCode"][first]
+            found_here = f"a unit of queueOffset {numbers[first]} with size {size}, tagsCode {code}"
+            yield _tiered_finding("wrongTieredQueue", log, path, start, wrong, expected, found_here)
         ahead = np.flatnonzero(claims["position"] >= end)
         if len(ahead):
-            first = int(ahead[0])
-            yield Finding(
-                "tieredQueueAhead",
-                path,
-                first * TIERED_UNIT.itemsize,
-                topic=log.queue[0],
-                queue_id=log.queue[1],
-                queue_offset=int(numbers[first]),
-                expected=f"positions before {end}, where the queue's log ends",
-                found=f"position {claims['position'][first]}",
-                count=len(ahead),
-            )
+            expected = f"positions before {end}, where the queue's log ends"
+            found_here = f"position {claims['position'][ahead[0]]}"
+            yield _tiered_finding("tieredQueueAhead", log, path, start, ahead, expected, found_here)
         before = path
     if before is None and len(units):
         yield Finding(
@@ -317,6 +300,29 @@ def _check_tiered_queue(log: QueueLog, found: list[_Units]) -> Iterator[Finding]
             expected="files of CONSUME_QUEUE",
             found="none",
         )
+
+
+def _tiered_finding(
+    problem: str, log: QueueLog, path: str, start: int, units: npt.NDArray[np.intp], expected: str, found: str
+) -> Finding:
+    """A finding about units of a tiered queue's file, of which the first is shown.
+
+    Args:
+        start: the flat offset that the file begins with.
+        units: the numbers of the units in the file.
+    """
+    at = int(units[0]) * TIERED_UNIT.itemsize
+    return Finding(
+        problem,
+        path,
+        at,
+        topic=log.queue[0],
+        queue_id=log.queue[1],
+        queue_offset=(start + at) // TIERED_UNIT.itemsize,
+        expected=expected,
+        found=found,
+        count=len(units),
+    )
 
 
 def _tiered_claims(path: str, files: Files) -> npt.NDArray[np.void]:
