@@ -1,5 +1,6 @@
 """Amounts as text, for people: sizes on every screen, in plans, warnings and the repr of a Store; lengths of time."""
 
+MIB = 1 << 20  # bytes
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from rmqstore_spark.amounts import MIB
 from rmqstore_spark.errors import OptionError
 
 logger = logging.getLogger(__name__)
@@ -69,9 +70,10 @@ class Progress:
         if self.noun is not None:
             return f"{self.done:,} of {self.total:,} {self.noun}", percent, ""
         left = (self.total - self.done) * seconds / max(1, self.done)
-        megabytes, rate = f"{self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB", self.done / 1e6 / max(seconds, 1e-9)
+        amount = f"{self.done / MIB:.1f} of {self.total / MIB:.1f} MiB"
+        rate = self.done / MIB / max(seconds, 1e-9)
         remaining = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
-        return megabytes, percent, f", {rate:.0f} MB/s, about {remaining} left"
+        return amount, percent, f", {rate:.0f} MiB/s, about {remaining} left"
 
 
 def shown_if_asked(by: object) -> contextlib.AbstractContextManager[None]:

@@ -15,3 +15,10 @@ def time_texts(times: "pa.Array | pa.ChunkedArray") -> list[str | None]:
 def in_seconds(times: "pa.Array | pa.ChunkedArray") -> list[str]:
     """time_texts() for people, in whole seconds; "" for null."""
     return [(text or "").partition(".")[0].replace("T", " ") for text in time_texts(times)]
+
+
+def span_text(first: int, last: int) -> str:
+    """From one time (microseconds) to another one, for people: the day once, where it is the same."""
+    begin, end = in_seconds(pa.array([first, last], pa.timestamp("us")))
+    day, _, time = end.partition(" ")
+    return f"{begin} to {time if begin.startswith(day) else end} UTC"

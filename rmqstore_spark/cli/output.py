@@ -163,12 +163,24 @@ def found_code(rows: int, paths: Sequence[str], given: dict[str, str], damage: L
     """
     if rows:
         return FINE
-    from rmqstore_spark.cli.reading import is_all_looked_at
+    from rmqstore_spark.cli.reading import searched
 
+    looked = searched(paths, given)
+    unseen = [*(["what is damaged"] if damage.is_lost else []), *looked.unseen]
+    less = f"; not looked at: {', '.join(unseen)}" if unseen else ""
+    click.echo(one_line(f"nothing found{with_options(given, what)} in {looked.text}{less}"), err=True)
+    return NOT_ALL if unseen else NOT_FOUND
+
+
+def with_options(given: dict[str, str], what: str = "") -> str:
+    """What was looked for, in words: " with key 'order-1'"; empty if it was everything.
+
+    Args:
+        what: what was looked for besides the options that select.
+    """
     asked = [what] if what else []
     asked += [f"{name} {text!r}" for name, text in given.items() if name in going_with(Use.SELECT)]
-    click.echo(one_line(f"nothing found{' with ' if asked else ''}{', '.join(asked)}"), err=True)
-    return NOT_FOUND if not damage.is_lost and is_all_looked_at(paths, given) else NOT_ALL
+    return f" with {', '.join(asked)}" if asked else ""
 
 
 class _Count:

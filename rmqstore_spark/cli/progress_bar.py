@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column
 from rich.text import Text
 
+from rmqstore_spark.amounts import MIB
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.progress import Progress as Work
 from rmqstore_spark.progress import shown
@@ -24,7 +25,7 @@ class _Amount(ProgressColumn):
         noun, speed = task.fields["noun"], task.speed or 0.0
         if noun is not None:
             return Text(f"{int(task.completed):,} of {int(task.total or 0):,} {noun}")
-        return Text(f"{task.completed / 1e6:,.0f} of {(task.total or 0) / 1e6:,.0f} MB, {speed / 1e6:,.0f} MB/s")
+        return Text(f"{task.completed / MIB:,.0f} of {(task.total or 0) / MIB:,.0f} MiB, {speed / MIB:,.0f} MiB/s")
 
 
 @contextlib.contextmanager

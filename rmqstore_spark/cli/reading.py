@@ -2,20 +2,24 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from rmqstore_spark.amounts import size_text
 from rmqstore_spark.api import Store
 from rmqstore_spark.cli.base64_columns import Asked
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import MESSAGES, ReadOptions, parse_options
+from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.asked import asked_of
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import elsewhere, say_what_is_unknown
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.messages import last_messages
-from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
+from rmqstore_spark.tables.registry import read_table, schema_of, table_batches, table_of
+from rmqstore_spark.times import span_text
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -38,6 +42,21 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
     return asked.of(schema_of(table_of(options), options.columns), table_batches(options))
 
 
+def checked(paths: Sequence[str], given: Mapping[str, str]) -> tuple[list[Snapshot], pa.Table]:
+    """Stores as they were checked, and the table `check` of them.
+
+    Raises:
+        RmqStoreError: a path is no store, or a store cannot be read.
+    """
+    options = _options(paths, {**given, "table": "check"})
+
+    def opened() -> tuple[list[Snapshot], pa.Table]:
+        stores = open_stores(options, files_of(options), with_queue_logs=True)
+        return stores, read_table(options, stores)
+
+    return again(opened)
+
+
 def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Schema, Batches]:
     """The last messages of a store that the options select, up to `count`: their schema and their batches.
 
@@ -54,16 +73,38 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
     return asked.of(found.schema, iter(found.to_batches()))
 
 
-def is_all_looked_at(paths: Sequence[str], given: Mapping[str, str]) -> bool:
-    """Are all messages of these stores in places that this package reads?
+@dataclass(frozen=True)
+class Searched:
+    """What a search for messages has looked at.
+
+    Attributes:
+        text: its amount, its time span and its stores, in words.
+        unseen: the places with messages that this package does not read.
+    """
+
+    text: str
+    unseen: list[str]
+
+
+def searched(paths: Sequence[str], given: Mapping[str, str]) -> Searched:
+    """What a search for messages in some paths or globs looks at.
 
     Raises:
         RmqStoreError: a path is no store, or a store cannot be read.
     """
     own = {name: text for name, text in given.items() if name != "columns"}  # columns may be those of another table
-    return not any(
-        place for store in stores_of(paths, own, with_queue_logs=True) for place in elsewhere(store, MESSAGES)
-    )
+    stores = stores_of(paths, own, with_queue_logs=True)
+    times = [store.log.timestamp(at) for store in stores for at in _ends(store)]
+    known = [time * 1000 for time in times if time is not None]
+    span = f", stored {span_text(min(known), max(known))}" if known else ""
+    roots = ", ".join(dict.fromkeys(store.root for store in stores))
+    text = f"{size_text(sum(store.log.size for store in stores))} of log{span}, of {roots}"
+    return Searched(text, [place.path for store in stores for place in elsewhere(store, MESSAGES)])
+
+
+def _ends(store: Snapshot) -> list[int]:
+    extents = store.log.extents
+    return [extents[0].start, extents[-1].stop] if extents else []
 
 
 def stores_of(paths: Sequence[str], given: Mapping[str, str], *, with_queue_logs: bool = False) -> list[Snapshot]:

@@ -14,8 +14,10 @@ from rmqstore_spark.cli.rows import rows_of
 from rmqstore_spark.errors import one_line
 
 _WIDE = 10_000  # the width where no terminal limits it
-_LEAST = 12  # the narrowest column of text
+_LEAST_OF_FIRST, _LEAST = 24, 16  # the narrowest columns of text: the first one, which mostly names the row, and others
+_EASY = 40  # cells with which half of a text is enough, before there are more columns
 _MOST_OF_PATH = 40  # cells that a path gets before other columns
+_MOST_LINES = 4  # of a text in the last column
 _LONGEST = 200  # characters of a text that are shown
 _ROWS_MEASURED = 1000
 _SPACE = 2  # between columns
@@ -41,7 +43,8 @@ def show_rows(
     measured: int = _ROWS_MEASURED,
     is_wide: bool = False,
 ) -> None:
-    """Show at most `limit` rows, and say whether there are more. The first rows determine the widths of columns.
+    """Show at most `limit` rows, and say whether there are more. The first rows determine the widths of columns. A text
+    in the last column that does not fit goes on below itself.
 
     Args:
         measured: the number of first rows that determine widths, where there is no limit.
@@ -55,14 +58,23 @@ def show_rows(
     widths, left_out = _fitting(schema, first, _WIDE if is_wide else out.width)
     is_number = {name: _is_number(schema.field(name).type) for name in widths}
 
+    *_, last = widths
+    indent = " " * (sum(widths.values()) + _SPACE * (len(widths) - 1) - widths[last])
+
     def show(row: dict[str, Any], style: str = "") -> None:
         line = Text(style=style)
+        below: list[str] = []
         for name, width in widths.items():
             text = cell(row[name])
-            line.append(_sized(text.rjust(width) if is_number[name] else text, width), _STYLES.get(text, ""))
+            shown = text.rjust(width) if is_number[name] else text
+            if name == last:
+                shown, *below = _in_lines(shown, width)
+            line.append(_sized(shown, width), _STYLES.get(text, ""))
             line.append(" " * _SPACE)
         line.rstrip()
         out.print(line, soft_wrap=True)
+        for text in below:
+            out.print(Text(f"{indent}{text}", style), soft_wrap=True)
 
     show({name: name for name in widths}, "bold")
     rule = "-" if out.options.ascii_only else "─"
@@ -100,24 +112,46 @@ def _sized(text: str, width: int) -> str:
     return set_cell_size(text, width - 1 - cell_len(end)) + "…" + end
 
 
+def shortened(text: str, most: int) -> str:
+    """The text in at most this many cells, with its middle cut out where it is longer."""
+    return text if cell_len(text) <= most else _sized(text, most)
+
+
+def _in_lines(text: str, width: int) -> list[str]:
+    """The text in lines of at most this many cells: at spaces, and a path before its slashes, where there are any."""
+    lines: list[str] = []
+    while cell_len(text) > width and len(lines) < _MOST_LINES - 1:
+        at = len(text)
+        while cell_len(text[:at]) > width:  # a wide character has two cells
+            at -= 1
+        at = max(1, at)
+        space = text.rfind(" ", 0, at + 1)
+        slash = text.rfind("/", 1, at + 1) if text.startswith("/") or "://" in text or lines else -1
+        at = slash if slash > at // 2 else space if space > at // 2 else at
+        lines.append(text[:at].rstrip())
+        text = text[at:].lstrip()
+    return [*lines, _sized(text, width).rstrip() if cell_len(text) > width else text]
+
+
 def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[dict[str, int], list[str]]:
     """The widths of the columns that fit, and the names of the others. Texts are cut before columns are left out."""
     needed = {name: max(cell_len(name), *(cell_len(cell(row[name])) for row in rows)) for name in schema.names}
-    least = {
-        field.name: needed[field.name]
-        if _is_fixed(field.type)
-        else min(needed[field.name], max(_LEAST, len(field.name), *(_end_of_path(row[field.name]) for row in rows)))
-        for field in schema
-    }
+    texts = [field.name for field in schema if not _is_fixed(field.type)]
+    tight, easy = dict(needed), dict(needed)  # the last column, which may go on below itself, needs less than others
+    for name in texts:
+        least = max(_LEAST if name != texts[0] else _LEAST_OF_FIRST, *(_end_of_path(row[name]) for row in rows))
+        tight[name] = min(needed[name], max(len(name), least))
+        easy[name] = min(needed[name], max(tight[name], min(_EASY, needed[name] // 2)))
     names = list(schema.names)
-    while len(names) > 1 and sum(least[name] + _SPACE for name in names) - _SPACE > most:
+    while len(names) > 1 and sum(easy[name] + _SPACE for name in names[:-1]) + tight[names[-1]] > most:
         names.pop()
-    room = most - sum(least[name] + _SPACE for name in names) + _SPACE
+    least_of = {name: easy[name] for name in names[:-1]} | {names[-1]: tight[names[-1]]}
+    room = most - sum(least_of[name] + _SPACE for name in names) + _SPACE
     widths = {}
-    for name in sorted(names, key=lambda name: needed[name] - least[name]):  # the narrowest get the width they need
-        others = sum(needed[other] > least[other] for other in names if other not in widths)
-        more = min(needed[name] - least[name], max(0, room) // max(1, others))
-        widths[name] = min(least[name] + more, most)
+    for name in sorted(names, key=lambda name: needed[name] - least_of[name]):  # the narrowest get the width they need
+        others = sum(needed[other] > least_of[other] for other in names if other not in widths)
+        more = min(needed[name] - least_of[name], max(0, room) // max(1, others))
+        widths[name] = min(least_of[name] + more, most)
         room -= more
     return {name: widths[name] for name in names}, [name for name in schema.names if name not in names]
 
@@ -144,7 +178,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, bytes):
-        value = value[:_LONGEST].decode(errors="backslashreplace")
+        value = value[: 4 * _LONGEST].decode(errors="backslashreplace")  # a character has up to four bytes
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     if isinstance(value, dict):

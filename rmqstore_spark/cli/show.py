@@ -2,22 +2,27 @@
 
 import json
 import sys
+from collections.abc import Iterable
 
 import pyarrow as pa
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rmqstore_spark.amounts import duration_text, size_text
-from rmqstore_spark.cli.screen import console
+from rmqstore_spark.cli.screen import console, shortened
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.summary import GROUPS_TIMED, Summary
 from rmqstore_spark.tables.check.problems import PROBLEMS, Finding
-from rmqstore_spark.times import in_seconds, time_texts
+from rmqstore_spark.times import span_text, time_texts
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _TOPICS, _GROUPS = 15, GROUPS_TIMED  # lines
+_TOPICS_OF_GROUP = 4  # that are named
+_NAME = 24  # the narrowest column of names
+_WITH_RATES, _WITH_TOPICS = 80, 60  # the columns of a terminal that has space for rates, and for topics of groups
 _NOTABLE = 5  # lines
 _PIPED = 100  # columns, where there is no terminal
 _COLORS = {"retry": "yellow", "dlq": "bold red", "system": "dim"}
@@ -32,7 +37,11 @@ def show_summary(summary: Summary, is_whole: bool = False) -> None:
     out = console(_PIPED)
     out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
     for line in _facts(summary, None if is_whole else _NOTABLE):
-        out.print(Text("  " + line), soft_wrap=True)
+        if out.is_terminal:
+            for part in Text(line).wrap(out, max(1, out.width - 2), overflow="fold"):
+                out.print(Text.assemble("  ", part))
+        else:
+            out.print(Text("  " + line), soft_wrap=True)
     if summary.topics:
         out.print()
         _show_topics(out, summary, None if is_whole else _TOPICS)
@@ -90,12 +99,10 @@ def _facts(summary: Summary, most: int | None) -> list[str]:
     lines = [_told(finding) for finding in summary.notable[:most]]
     if len(lines) < len(summary.notable):
         lines.append(f"and {counted(len(summary.notable) - len(lines), 'more problem')}: rmqstore check")
-    lines += [f"{size_text(summary.nbytes)} of messages in {counted(summary.segments, 'segment')}"]
+    lines += [f"{size_text(summary.nbytes)} of log in {counted(summary.segments, 'segment')}"]
     if summary.first_time is not None and summary.last_time is not None:
-        times = pa.array([summary.first_time, summary.last_time], pa.timestamp("us"))
-        first, last = in_seconds(times)
         length = duration_text((summary.last_time - summary.first_time) // 1000)
-        lines.append(f"stored from {first} to {last} UTC: {length}")
+        lines.append(f"stored {span_text(summary.first_time, summary.last_time)}: {length}")
     messages, queues = counted(summary.messages, "message"), counted(summary.queues, "queue")
     topics = f"{messages} in {queues} of {counted(len(summary.topics), 'topic')}"
     lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
@@ -113,14 +120,19 @@ def _told(finding: Finding) -> str:
 def _show_topics(out: Console, summary: Summary, most: int | None) -> None:
     shown = sorted(summary.topics, key=lambda topic: -(topic.nbytes or 0))
     table = _table()
-    table.add_column("topic", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(
+        "topic", overflow="fold", ratio=1, min_width=_least(_named(topic.topic, most) for topic in shown[:most])
+    )
     for title in ("queues", "messages", "about"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("rate over that time", no_wrap=True)
+    has_rates = out.width >= _WITH_RATES
+    if has_rates:
+        table.add_column("rate over that time", no_wrap=True)
     for topic in shown[:most]:
         about = "" if topic.nbytes is None else size_text(topic.nbytes)
-        name = Text(one_line(topic.topic), _COLORS.get(topic.kind, ""))
-        table.add_row(name, f"{topic.queues:,}", f"{topic.messages:,}", about, Text(sparkline(topic.rates), "cyan"))
+        name = Text(_named(topic.topic, most), _COLORS.get(topic.kind, ""))
+        rates = [Text(sparkline(topic.rates), "cyan")] if has_rates else []
+        table.add_row(name, f"{topic.queues:,}", f"{topic.messages:,}", about, *rates)
     out.print(table)
     if most is not None and (rest := shown[most:]):
         messages = sum(topic.messages for topic in rest)
@@ -129,21 +141,41 @@ def _show_topics(out: Console, summary: Summary, most: int | None) -> None:
 
 def _show_groups(out: Console, summary: Summary, most: int | None) -> None:
     table = _table()
-    table.add_column("consumer group", no_wrap=True, overflow="ellipsis", ratio=2)
+    table.add_column(
+        "consumer group",
+        overflow="fold",
+        ratio=2,
+        min_width=_least(_named(group.group, most) for group in summary.groups[:most]),
+    )
     for name in ("lag", "behind by"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("topics", no_wrap=True, overflow="ellipsis", ratio=3)
+    has_topics = out.width >= _WITH_TOPICS
+    if has_topics:
+        table.add_column("topics", overflow="fold", ratio=3)
     for group in summary.groups[:most]:
         behind = "" if group.lag_millis is None else duration_text(group.lag_millis)
         lag = Text(f"{group.lag:,}", "yellow" if group.lag else "")
-        table.add_row(Text(one_line(group.group)), lag, behind, Text(one_line(", ".join(group.topics))))
+        named = group.topics[: None if most is None else _TOPICS_OF_GROUP]
+        more = len(group.topics) - len(named)
+        topics = ", ".join(_named(topic, most) for topic in named) + (f" and {more:,} more" if more else "")
+        table.add_row(Text(_named(group.group, most)), lag, behind, *([Text(topics)] if has_topics else []))
     out.print(table)
     if most is not None and len(summary.groups) > most:
         out.print(Text(f"and {len(summary.groups) - most:,} groups that lag less", "dim"))
 
 
+def _least(names: Iterable[str]) -> int:
+    """The cells that a column of names has at least."""
+    return min(_NAME, max(map(cell_len, names)))
+
+
+def _named(name: str, most: int | None) -> str:
+    """A name in two lines, or whole where everything is shown."""
+    return one_line(name) if most is None else shortened(one_line(name), 2 * _NAME)
+
+
 def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, expand=True)
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, expand=True)
 
 
 def sparkline(rates: list[float]) -> str:

@@ -76,7 +76,7 @@ class Summary:
     Large because each field is a line of the screen.
 
     Attributes:
-        nbytes: the size of all messages.
+        nbytes: the size of the log: of all messages, and what fills the ends of segments.
         has_abort: whether a broker runs on the store, or did not stop cleanly.
         is_locked: whether a broker runs on the store.
         known_topics, known_groups: the number of those that the configuration, a queue or a group's offset names.

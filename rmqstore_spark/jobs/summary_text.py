@@ -42,7 +42,7 @@ def as_html(root: str, summary: Summary | RmqStoreError) -> str:
 def _lines(summary: Summary) -> Iterator[str]:
     times = in_seconds(pa.array([summary.first_time, summary.last_time], pa.timestamp("us")))
     span = f", {times[0]} to {times[1]} UTC" if all(times) else ""
-    yield f"{counted(summary.segments, 'commitlog file')}, {size_text(summary.nbytes)} of messages{span}"
+    yield f"{counted(summary.segments, 'commitlog file')}, {size_text(summary.nbytes)} of log{span}"
     if summary.has_abort:
         yield "a broker runs on it" if summary.is_locked else "its broker did not stop cleanly (abort)"
     yield f"{summary.known_topics:,} topics, {summary.known_groups:,} consumer groups"

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 from oracle import stores
 from support import reading
-from support.command import COMMAND, ESCAPE, at_terminal, run
+from support.command import COMMAND, ESCAPE, at_terminal, nothing_found, run
 from support.patience import HANG
 
 from rmqstore_spark.cli.commands import Rmqstore
@@ -167,7 +167,8 @@ def test_exit_code_follows_what_is_found_and_not_what_is_shown(face: list[str], 
         for command in (["get", "--key", "two"], ["messages", "--key", "two"], ["tail", "--tags", "none"]):
             missing = run(command[0], builder.root, *command[1:], *asked)
             assert missing.code == 4
-            assert missing.err.splitlines()[-1] == f"nothing found with {command[1][2:]} {command[2]!r}"
+            told = nothing_found(f"{command[1][2:]} {command[2]!r}", builder.root)
+            assert missing.err.splitlines()[-1] == told
     shutil.rmtree(builder.root / "consumequeue")
     for columns in "", "problem,file", "found,store", "severity":
         ran = run("check", builder.root, *face, *(["--columns", columns] if columns else []))
@@ -192,6 +193,7 @@ def test_what_was_not_looked_at_has_a_code_of_its_own(tmp_path: Path) -> None:
             ran = run(command, builder.root, *options, *columns)
             assert (ran.code, ran.out) == (3, "")
             assert ran.err.splitlines()[-1].startswith("nothing found with ")
+            assert ran.err.endswith(f"; not looked at: {builder.root}/config/tieredStoreMetadata.json\n")
     assert run("get", builder.root, "--key", "one").code == 0
     for columns in ([], ["--columns", "file"], ["--format", "json"]):
         assert run("check", builder.root, *columns).code == 3
@@ -279,7 +281,7 @@ def test_one_message_in_full(store: Path) -> None:
     assert "ff 00 fe" in binary
     assert "reconsumeTimes  3\n" in binary
     missing = run("get", store, "--key", "order-4711")
-    assert (missing.code, missing.out, missing.err) == (4, "", "nothing found with key 'order-4711'\n")
+    assert (missing.code, missing.out, missing.err) == (4, "", nothing_found("key 'order-4711'", store) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -373,9 +375,10 @@ def test_a_flag_is_a_flag_and_may_have_a_text(words: str, is_on: bool, tmp_path:
 @pytest.mark.parametrize("face", [[], ["--format", "json"]])
 def test_nothing_is_found_in_columns_of_its_own(face: list[str], store: Path) -> None:
     missing = run("history", store, "none", "--columns", "event,details", *face)
-    assert (missing.code, missing.out, missing.err) == (4, "", "nothing found with key or id 'none'\n")
+    assert (missing.code, missing.out, missing.err) == (4, "", nothing_found("key or id 'none'", store) + "\n")
     empty = run("inflight", store, "--columns", "group,popTimestamp", *face)
-    assert (empty.code, empty.out, empty.err) == (0, "", "nothing found\n")
+    told = f"nothing found in {store}: a row is a popped message that has not been acknowledged\n"
+    assert (empty.code, empty.out, empty.err) == (0, "", told)
 
 
 def test_spaces_around_commas_mean_nothing(store: Path) -> None:
@@ -738,3 +741,4 @@ def test_damage_that_was_passed_over_may_have_been_it(tmp_path: Path, asked: lis
     assert ran.code == (1 if mode == "FAILFAST" else 0 if is_row else 3), ran.err
     if ran.code == 3:
         assert ran.err.splitlines()[-1].startswith("nothing found with ")
+        assert ran.err.endswith("; not looked at: what is damaged\n")

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from oracle import stores
+from rich.cells import cell_len
 from support.command import ESCAPE, at_terminal, run
 
 # ---- in order, wide, and over an older file
@@ -71,6 +72,53 @@ def test_what_people_come_for_is_on_the_screen(store: Path) -> None:
     assert segments[2].startswith("…/")
 
 
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Long names that begin and end alike, and long texts."""
+    root = tmp_path_factory.mktemp("long") / "store"
+    builder = stores.StoreBuilder(root)
+    for number in range(10):
+        body = b"what an order says, in many words " * 4 if number else "長い本文".encode() * 60
+        builder.append(topic=f"RMQ_SYS_A_TOPIC_{number % 3}", queue_id=0, keys=f"a/b/{number}", body=body)
+    builder.close()
+    offsets = {f"RMQ_SYS_A_TOPIC_{number}@group-{number}-{'g' * 70}": {"0": 1} for number in range(3)}
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    return root
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+@pytest.mark.parametrize("command", ["show", "topics", "messages", "segments", "lag", "offsets"])
+def test_screens_of_all_widths(command: str, columns: int, long_names: Path) -> None:
+    """Names can be told apart, no line is wider than the screen, and none is only a mark for what was cut."""
+    shown = ESCAPE.sub("", at_terminal(columns, command, long_names).out)
+    lines = [line for line in shown.split("\r")[-1].splitlines() if not line.startswith(("not shown:", "the first"))]
+    assert max(map(cell_len, lines[command == "show" :])) <= columns
+    assert not [line for line in lines if line.split()[:1] == ["…"]]
+    if command in ("show", "topics"):
+        for number in range(3):
+            assert any(f"RMQ_SYS_A_TOPIC_{number}" in line for line in lines)
+
+
+def test_the_last_column_goes_on_below(long_names: Path) -> None:
+    """In up to four lines, at spaces; a path before a slash."""
+    asked = ("messages", long_names, "--columns", "keys,body", "-n", "2")
+    lines = ESCAPE.sub("", at_terminal(40, *asked).out).splitlines()[2:10]
+    assert [line[:7].strip() for line in lines] == ["a/b/0", "", "", "", "a/b/1", "", "", ""]
+    assert "…" in lines[3]
+    assert lines[0] == "a/b/0  長い本文長い本文長い本文長い本文"
+    assert lines[4:7] == [
+        "a/b/1  what an order says, in many words",
+        "       what an order says, in many words",
+        "       what an order says, in many words",
+    ]
+    (segment,) = (long_names / "commitlog").iterdir()
+    shown = ESCAPE.sub("", at_terminal(50, "segments", long_names, "--columns", "state,file").out).splitlines()[2:]
+    pieces = [line[7:] for line in shown if not line.startswith("not")]
+    assert "".join(pieces) == str(segment) or "…" in pieces[-1]
+    assert all(piece.startswith("/") for piece in pieces)
+
+
 def test_an_older_file_stays(store: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("mine")
@@ -123,7 +171,11 @@ def test_rows_of_one_group(consumed: Path, columns: list[str]) -> None:
     assert [json.loads(line) for line in ran.out.splitlines()] == expected
     assert expected
     nobody = run("offsets", consumed, "--group", "nobody")
-    assert (nobody.code, nobody.out, nobody.err) == (0, "", "nothing found of group 'nobody'\n")
+    assert (nobody.code, nobody.out, nobody.err) == (
+        0,
+        "",
+        f"nothing found with group 'nobody' in {consumed}: a row is the position of a consumer group in a queue\n",
+    )
 
 
 def test_lag_of_one_group(consumed: Path) -> None:

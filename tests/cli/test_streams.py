@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from oracle import stores
-from support.command import COMMAND, run, run_without_output
+from support.command import COMMAND, nothing_found, run, run_without_output
 
 TOPIC = "ascii-only"
 
@@ -54,7 +54,7 @@ def test_nothing_to_write_needs_no_output(store: Path, tmp_path: Path) -> None:
     code, _, err = shell('"$@" >&- <&-', "messages", store, "--output", output)
     assert (code, err) == (0, f"{output} has 3 rows\n")
     assert output.read_text().count("\n") == 3
-    assert shell('"$@" >&-', "get", store, "--key", "x") == (4, "", "nothing found with key 'x'\n")
+    assert shell('"$@" >&-', "get", store, "--key", "x") == (4, "", nothing_found("key 'x'", store) + "\n")
     assert shell('"$@" >&- 2>&- <&-', "copy", store, tmp_path / "new") == (0, "", "")
     assert shell('"$@"', "check", tmp_path / "new")[0] == 0
 
@@ -90,7 +90,8 @@ def test_in_a_locale_of_ascii(options: list[str], store: Path) -> None:
         assert expected.code == 0
         assert shell(line, *arguments, **ascii_only) == expected
     assert "тело" in expected.out
-    assert shell(line, "messages", store, "--key", "нет", **ascii_only)[::2] == (4, "nothing found with key 'нет'\n")
+    told = nothing_found("key 'нет'", store)
+    assert shell(line, "messages", store, "--key", "нет", **ascii_only)[::2] == (4, f"{told}\n")
 
 
 def test_an_output_of_ascii_gets_no_other_characters(store: Path) -> None:

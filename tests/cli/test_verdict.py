@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from support.command import run
 from tables.test_check import PLANTED, Planted
 
 from rmqstore_spark import Store
+from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.jobs.verdict import verdict
+from rmqstore_spark.store.queue_log import find_logs
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.problems import PROBLEMS, Effect, Fix
 
 BY_HAND = {Fix.RESTORE, Fix.ADMIN}  # what no command can do
@@ -143,3 +147,18 @@ def test_a_screen(tmp_path: Path) -> None:
     assert any(line.startswith("checked: 18.7 KiB of log in 3 segments, 60 messages in 2 queues") for line in lines)
     assert lines[-2:] == ["to mend it:", f"rmqstore rebuild {store.root}"]
     assert "rmqstore_spark" not in ran.out
+
+
+def test_a_store_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was looked at is told of the same state that was checked."""
+    opened: list[str] = []
+
+    def counted(root: str, *rest: Any, **how: Any) -> list[Snapshot]:
+        opened.append(root)
+        return find_logs(root, *rest, **how)
+
+    monkeypatch.setattr("rmqstore_spark.read.plan.stores.find_logs", counted)
+    store = Planted(tmp_path / "store")
+    ran = CliRunner().invoke(Rmqstore(), ["check", str(store.root)], standalone_mode=False)
+    assert "checked: " in ran.stdout
+    assert opened == [str(store.root)]

@@ -29,18 +29,18 @@ def test_shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     assert told[0] == ("reading", 4, 100, None)
     assert told[-2:] == [("reading", 100, 100, None), ("listing", 1, 1, "topics")]
     assert not caplog.messages
-    work = Progress("reading", 400_000_000)
+    work = Progress("reading", 400 << 20)
     now += 10
-    work.add(100_000_000)
+    work.add(100 << 20)
     assert len(told) == 14
     now += 190
-    work.add(100_000_000)
+    work.add(100 << 20)
     assert caplog.messages == [
-        "reading: 100.0 of 400.0 MB (25 %), 10 MB/s, about 30 s left",
-        "reading: 200.0 of 400.0 MB (50 %), 1 MB/s, about 3 min left",
+        "reading: 100.0 of 400.0 MiB (25 %), 10 MiB/s, about 30 s left",
+        "reading: 200.0 of 400.0 MiB (50 %), 1 MiB/s, about 3 min left",
     ]
     now += 10
-    work.add(200_000_000)
+    work.add(200 << 20)
     assert len(caplog.messages) == 2, "whoever waited has it now"
 
 
@@ -90,18 +90,18 @@ def test_bars(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, columns: int) 
     screen = Terminal() if is_terminal else io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)
     with progress_bars():
-        work = Progress(f"reading \x07evil{'/directory' * 30}", 300_000_000)
+        work = Progress(f"reading \x07evil{'/directory' * 30}", 300 << 20)
         for _ in range(2):
             now += 1
-            work.add(100_000_000)
+            work.add(100 << 20)
         now += 1
         Progress("listing", 7, "topics").add(7)
     shown = screen.getvalue()
     if not is_terminal:
         assert shown == ""
         return
-    assert "200 of 300 MB, " in shown
-    assert " MB/s" in shown
+    assert "200 of 300 MiB, " in shown
+    assert " MiB/s" in shown
     assert re.search(r"\d:\d\d:\d\d", shown)
     assert "7 of 7 topics" in shown
     assert r"reading \x07evil" in shown

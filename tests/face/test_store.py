@@ -225,7 +225,7 @@ def test_memory_is_bounded(long_store: Path) -> None:
 
 def test_glance() -> None:
     text, html = repr(Store(SAMPLE)), Store(SAMPLE)._repr_html_()
-    for shown in ("2 commitlog files, 2.1 MiB of messages, 2026-11-21 00:45:55", "32 topics, 12 consumer groups"):
+    for shown in ("2 commitlog files, 2.1 MiB of log, 2026-11-21 00:45:55", "32 topics, 12 consumer groups"):
         assert shown in text
         assert shown in html
     assert "Plain                     60 messages, last 2026-11-21 00:45:57" in text
@@ -241,7 +241,7 @@ def test_glance_is_bounded(tmp_path: Path, topics: int) -> None:
     builder.close()
     head, facts, counts, *rest = repr(Store(tmp_path)).splitlines()
     assert head == f"Store('{tmp_path}')"
-    assert re.fullmatch(r"  \d+ commitlog files, [0-9.]+ KiB of messages, (.*) to (.*) UTC", facts)
+    assert re.fullmatch(r"  \d+ commitlog files, [0-9.]+ KiB of log, (.*) to (.*) UTC", facts)
     assert counts.startswith(f"  {topics} topics, ")
     assert len(rest) == (11 if topics == MOST_TOPICS else 0)
     assert rest[-1:] == ([f"  and {topics - 10} more topics with messages"] if rest else [])
@@ -251,9 +251,10 @@ def test_glance_is_bounded(tmp_path: Path, topics: int) -> None:
 
 def test_glance_and_show_tell_the_same() -> None:
     facts, span = (line.strip() for line in run("show", SAMPLE).out.splitlines()[1:3])
-    size, first, last = re.search(r"files, (.*) of messages, (.*) to (.*) UTC", repr(Store(SAMPLE))).groups()  # type: ignore[union-attr]
-    assert facts.startswith(f"{size} of messages in 2 segments")
-    assert span.startswith(f"stored from {first} to {last} UTC: ")
+    size, first, last = re.search(r"files, (.*) of log, (.*) to (.*) UTC", repr(Store(SAMPLE))).groups()  # type: ignore[union-attr]
+    assert facts.startswith(f"{size} of log in 2 segments")
+    assert span.startswith(f"stored {first} to {last.partition(' ')[2]} UTC: ")
+    assert first[:10] == last[:10]
 
 
 def test_glance_at_hostile_names_and_damage(tmp_path: Path) -> None:

@@ -70,6 +70,18 @@ runpy.run_module("rmqstore_spark", run_name="__main__", alter_sys=True)
 """
 
 
+def nothing_found(asked: str, store: Path) -> str:
+    """What a command that finds no message says: the store's log and its time span, as the tables have them."""
+    from rmqstore_spark import Store
+
+    rows = Store(store).segments(["startOffset", "endOffset", "firstStoreTimestamp", "lastStoreTimestamp"]).to_pylist()
+    size = sum(row["endOffset"] - row["startOffset"] for row in rows if row["firstStoreTimestamp"] is not None)
+    first, last = rows[0]["firstStoreTimestamp"], max(filter(None, (row["lastStoreTimestamp"] for row in rows)))
+    amount = f"{size} bytes" if size < 1024 else f"{size / 1024:,.1f} KiB"
+    end = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
+    return f"nothing found with {asked} in {amount} of log, stored {first:%Y-%m-%d %H:%M:%S} to {end} UTC, of {store}"
+
+
 class Ran(NamedTuple):
     code: int
     out: str

@@ -13,6 +13,9 @@ from rmqstore_spark.errors import one_line
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table
 
+# The first columns on the screen, where findings are sorted.
+_FIRST = ["severity", "problem", "topic", "queueId", "queueOffset", "count", "found", "expected", "file"]
+
 
 @command(
     [some_paths(), *table_options(table("check")), *output_options(OF_FINDINGS)],
@@ -22,30 +25,31 @@ from rmqstore_spark.tables.registry import table
 )
 def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
     from rmqstore_spark.cli.progress_bar import progress_bars
-    from rmqstore_spark.cli.reading import batches_of
+    from rmqstore_spark.cli.reading import batches_of, checked
 
     shown, _ = batches_of("check", paths, given)
     # Options choose the columns that are shown; the exit code depends on everything that was found.
     needed = dict.fromkeys([*shown.names, "severity", "problem", "store"])
-    schema, batches = batches_of("check", paths, {**given, "columns": ",".join(needed)})
     with progress_bars():
-        found = pa.Table.from_batches(batches, schema)
+        stores, found = checked(paths, {**given, "columns": ",".join(needed)})
     if output.is_table and "columns" not in given and output.sort is None:
-        _show(paths, given, found, output.limit)
+        _show(stores, found, output.limit)
     else:
-        output.put(shown, iter(found.select(shown.names).to_batches()))
+        names = shown.names
+        if output.is_table and "columns" not in given:
+            names = [*dict.fromkeys([*_FIRST, *names])]
+        output.put(found.select(names).schema, iter(found.select(names).to_batches()))
     if {"error", "warning"} & set(found.column("severity").to_pylist()):
         return WRONG
     return NOT_ALL if "notLookedAt" in found.column("problem").to_pylist() else FINE
 
 
-def _show(paths: Sequence[str], given: dict[str, str], found: pa.Table, limit: int | None) -> None:
+def _show(stores: list[Snapshot], found: pa.Table, limit: int | None) -> None:
     from rmqstore_spark.cli.findings import show_commands, show_findings, show_verdict
-    from rmqstore_spark.cli.reading import stores_of
     from rmqstore_spark.jobs.verdict import looked_at, verdict
 
     by_store: dict[str, list[Snapshot]] = {}
-    for store in stores_of(paths, given, with_queue_logs=True):
+    for store in stores:
         by_store.setdefault(store.root, []).append(store)
     rows = found.to_pylist()
     for number, (root, logs) in enumerate(by_store.items()):

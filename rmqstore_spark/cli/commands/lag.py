@@ -7,12 +7,14 @@ import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output
+from rmqstore_spark.cli.output import Output, with_options
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
+from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.lag import BY, NEEDED
 from rmqstore_spark.tables.registry import table
 
 _OF = table("offsets")
+_FIRST = ["lag", "lagMillis", "lastConsumedTimestamp"]  # on the screen, after what names the row
 
 
 @command(
@@ -36,6 +38,8 @@ def lag(paths: Sequence[str], group: str | None, by: str, output: Output, given:
     with progress_bars():
         offsets = pa.Table.from_batches(batches, schema)
     found = job.lag(offsets, by, group)
+    if output.is_table:
+        found = found.select(dict.fromkeys([*BY[by], *_FIRST, *found.schema.names]))
     if not output.put(found.schema, iter(found.to_batches())):
-        click.echo("no consumer group has an offset", err=True)
+        click.echo(one_line(f"no consumer group has an offset{with_options(given)} in {', '.join(paths)}"), err=True)
     return FINE

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output
+from rmqstore_spark.cli.output import Output, with_options
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.tables.registry import table
@@ -20,7 +20,23 @@ _FIRST = {
     "queues": ["topic", "queueId", "messages", "minOffset", "maxOffset", "lastStoreTimestamp", "sizeOnDisk"],
     "groups": ["group", "topics", "retryMaxTimes"],
     "offsets": ["group", "topic", "queueId", "lag", "lagMillis", "consumerOffset", "maxOffset"],
-    "segments": ["file", "state", "allocated", "firstStoreTimestamp", "lastStoreTimestamp"],
+    "segments": ["file", "state", "allocated", "lastStoreTimestamp", "firstStoreTimestamp"],
+    "checkpoint": ["abort", "locked"],
+    "logicqueues": [
+        "topic",
+        "logicQueueId",
+        "brokerName",
+        "queueId",
+        "logicOffset",
+        "minLogicOffset",
+        "maxLogicOffset",
+    ],
+    "indexfiles": ["file", "items", "beginTimestamp", "endTimestamp"],
+    "index": ["keyHash", "commitLogOffset", "storeTimestamp", "item", "previousItem"],
+    "delayed": ["deliverTimestamp", "state", "realTopic", "keys", "kind", "delayLevel", "msgId"],
+    "transactions": ["state", "realTopic", "keys", "storeTimestamp", "checkTimes", "producerGroup", "msgId"],
+    "inflight": ["group", "topic", "queueId", "queueOffset", "visibleTimestamp", "retries"],
+    "traces": ["timestamp", "traceType", "topic", "keys", "group", "success", "costMillis", "clientHost", "msgId"],
 }
 
 
@@ -43,7 +59,8 @@ def table_command(name: str) -> click.Command:
             batches = (batch.select(order) for batch in batches)
             schema = pa.schema([schema.field(each) for each in order])
         if not output.put(schema, batches):
-            click.echo("nothing found" if group is None else one_line(f"nothing found of group {group!r}"), err=True)
+            asked = with_options(given, "" if group is None else f"group {group!r}")
+            click.echo(one_line(f"nothing found{asked} in {', '.join(paths)}: a row is {found.row}"), err=True)
         return FINE
 
     own = [group_option()] if _GROUP in found.schema.names else []
