@@ -21,7 +21,12 @@ from interop.ours import BENCH, SIZES, SMALL, rows, small_store
 from interop.rocketmq import NEWEST, Broker, usually
 from rmqstore_spark.store.format.sizes import Sizes
 
-pytestmark = [pytest.mark.interop, pytest.mark.parametrize("version", usually(NEWEST))]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.parametrize("version", usually(NEWEST)),
+]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from interop.rocketmq import Broker, Sizes
 from interop.test_tables import check_groups, check_offsets, check_queues, check_topics, check_units, grows
 from rmqstore_spark import Store
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("real")]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long, pytest.mark.usefixtures("real")]
 
 Record = dict[str, Any]
 UNTOLD = {"rmq_sys_wheel_timer"}  # a topic that the broker does not put into RocksDB, and one with a wheel of its own

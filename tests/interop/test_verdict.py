@@ -15,7 +15,7 @@ from interop.rocketmq import NEWEST, Broker, Sizes
 from rmqstore_spark import Store
 from rmqstore_spark.jobs.verdict import verdict
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 OF_PLANTED = Sizes(segment=8192, queue_file=200, index_slots=100, index_items=30)
 

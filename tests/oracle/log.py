@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from oracle.batches import rows_of_unit
+from oracle.sparse import is_zero, read_sparse
 from oracle.unit import BLANK_SIZE, MAGIC_BLANK, Buffer, Corrupt, check_unit, decode_unit
 
 
-def read_segment(data: bytes, start: int, last: bool) -> Iterator[tuple[int, bytes]]:
+def read_segment(data: bytes | mmap.mmap, start: int, last: bool) -> Iterator[tuple[int, bytes]]:
     """The position and bytes of every unit of the segment that starts at physical offset `start`.
 
     It ends with a blank. In the last segment the first thing that is neither unit nor blank is the end of the log as
@@ -61,8 +63,8 @@ def read_store(
 
 
 def read_units(root: str | Path, commitlogs: Sequence[str | Path] | None = None) -> Iterator[tuple[int, bytes]]:
-    segments = [(int(file.name), file.read_bytes()) for file in segment_files(root, commitlogs)]
-    while segments and segments[-1][1].count(0) == len(segments[-1][1]):  # preallocated and not reached yet
+    segments = [(int(file.name), read_sparse(file)) for file in segment_files(root, commitlogs)]
+    while segments and is_zero(segments[-1][1]):  # preallocated and not reached yet
         segments.pop()
     expected = segments[0][0] if segments else 0
     for index, (start, data) in enumerate(segments):

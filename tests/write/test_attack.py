@@ -472,8 +472,8 @@ def test_any_journal_that_fits_does_no_harm(ground: Ground, writer: str, part: i
     shutil.copytree(ground.root, sound)
     expected = messages(sound)
     ground.give(sound)
-    obeyed = 0
-    for _ in range(int(os.environ.get("RMQ_JOURNALS", "40"))):
+    obeyed, journals = 0, int(os.environ.get("RMQ_JOURNALS", "16"))
+    for _ in range(journals):
         shutil.rmtree(ground.root)
         shutil.copytree(sound, ground.root)
         home = ground.root / ".rmqstore-spark" / "commit"
@@ -509,7 +509,7 @@ def test_any_journal_that_fits_does_no_harm(ground: Ground, writer: str, part: i
             assert messages(ground.root)[-1] == b"appended"
         else:  # what the owner could have put there himself: a planted directory with links in it, a broken file
             assert "found a link" in told or "expected a" in told or "topics.json: cannot be understood" in told, told
-    assert obeyed > 10
+    assert obeyed > journals // 4
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can make another user's directory")

@@ -96,7 +96,12 @@ def run(script: str, *arguments: object) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "queues", [1, 600, *(pytest.param(count, marks=pytest.mark.slow) for count in (512, 1000, 3000))]
+    "queues",
+    [
+        *(1, 600),
+        *(pytest.param(count, marks=pytest.mark.slow) for count in (512, 1000)),
+        pytest.param(3000, marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
 )
 def test_of_any_number_of_queues(home: Path, queues: int) -> None:
     """512 to 1,023 are worked on by several threads, one by one; more are synced at once."""
