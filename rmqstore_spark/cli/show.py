@@ -58,6 +58,7 @@ def as_json(summary: Summary) -> str:
             "kind": topic.kind,
             "queues": topic.queues,
             "messages": topic.messages,
+            "bytes": topic.nbytes if topic.is_exact else None,
             "approximateBytes": None if topic.nbytes is None else round(topic.nbytes),
             "last": _iso(topic.last_time),
         }
@@ -123,7 +124,8 @@ def _show_topics(out: Console, summary: Summary, most: int | None) -> None:
     table.add_column(
         "topic", overflow="fold", ratio=1, min_width=_least(_named(topic.topic, most) for topic in shown[:most])
     )
-    for title in ("queues", "messages", "about"):
+    is_exact = all(topic.is_exact for topic in shown)
+    for title in ("queues", "messages", "bytes" if is_exact else "about"):
         table.add_column(title, justify="right", no_wrap=True)
     has_rates = out.width >= _WITH_RATES
     if has_rates:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
@@ -23,12 +24,15 @@ from rmqstore_spark.tables.check.problems import PROBLEMS, Finding
 from rmqstore_spark.tables.offsets import Progress, consumed
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of
+from rmqstore_spark.tables.usage import usage_of
 
 # How much of the log is sampled, so that a summary takes only seconds on a disk that has to seek:
 _TOPICS_SAMPLED = 20  # the topics with most messages
 _QUEUES_SAMPLED = 2  # the largest queues of a topic
 _SAMPLES = 16  # messages of a queue
 IN_SUMMARIES = {"messages", "topics", "queues", "groups", "offsets"}  # the tables that a summary shows in short
+# Sizes are exact where no more has to be read: that takes less than 0.3 s.
+_MOST_QUEUES, _MOST_UNITS, _MOST_BYTES = 1000, 4_000_000, 64 * 1024 * 1024
 MOST_TOPICS = 300  # in a repr: to look at the queues of more takes longer than a glance
 GROUPS_TIMED = 10  # groups of which a summary tells how far behind they are in time
 RATES = 24  # parts of the store's time span, with a rate for each
@@ -41,7 +45,8 @@ class TopicSummary:
     Attributes:
         queues: the number of queues with messages.
         last_time: the store time of the last message (microseconds); None if no queue tells.
-        nbytes: estimated from some messages; None if the topic was not sampled.
+        nbytes: in the log: exact, or estimated from some messages; None if the topic was not sampled.
+        is_exact: whether nbytes is exact.
         rates: estimated messages in each of RATES equal parts of the store's time span; empty if not sampled.
     """
 
@@ -51,6 +56,7 @@ class TopicSummary:
     messages: int
     last_time: int | None
     nbytes: float | None
+    is_exact: bool
     rates: list[float]
 
 
@@ -121,10 +127,12 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
     for queue in facts:
         if queue.end > queue.least:
             by_topic[queue.topic].append(queue)
+    exact = bytes_of_topics(store, facts) if is_close else None
     topics: list[TopicSummary] = []
     for topic, queues in sorted(by_topic.items(), key=lambda each: (-_count(each[1]), each[0])):
         samples = _Samples(store, queues if is_close and len(topics) < _TOPICS_SAMPLED else [])
-        topics.append(_topic(topic, kind_of(topic, entries.get(topic)), queues, samples, (first or 0, last or 0)))
+        found = _topic(topic, kind_of(topic, entries.get(topic)), queues, samples, (first or 0, last or 0))
+        topics.append(found if exact is None else replace(found, nbytes=exact.get(topic, 0), is_exact=True))
     groups = {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)}
     return Summary(
         root=store.root,
@@ -185,9 +193,22 @@ def _span(store: Snapshot, facts: list[QueueFacts]) -> tuple[int | None, int | N
     return min(times, default=None), max(times, default=None)
 
 
+def bytes_of_topics(store: Snapshot, facts: list[QueueFacts]) -> dict[str, int] | None:
+    """The exact bytes of each topic's messages, if these can be had in less than about 0.3 s, else None."""
+    if store.files.is_slow or len(facts) > _MOST_QUEUES or _count(facts) > _MOST_UNITS:
+        return None
+    try:
+        found = usage_of(store, parse_options({"path": store.root}), ["topic"], _MOST_BYTES)
+    except DamagedStoreError:
+        return None
+    return (
+        None if found is None else dict(zip(*(found[0][name].to_pylist() for name in ("topic", "bytes")), strict=True))
+    )
+
+
 def _topic(topic: str, kind: str, queues: list[QueueFacts], samples: "_Samples", span: tuple[int, int]) -> TopicSummary:
     last = max((queue.last_time for queue in queues if queue.last_time is not None), default=None)
-    return TopicSummary(topic, kind, len(queues), _count(queues), last, samples.nbytes(), samples.rates(*span))
+    return TopicSummary(topic, kind, len(queues), _count(queues), last, samples.nbytes(), False, samples.rates(*span))
 
 
 def _count(queues: list[QueueFacts]) -> int:

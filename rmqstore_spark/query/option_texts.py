@@ -100,6 +100,7 @@ class SelectOptions(TypedDict, total=False):
 class TableOptions(StoreOptions, SelectOptions, total=False):
     """Options of a read of a table; each table takes some of them."""
 
+    by: Names
     maxPartitionBytes: Number
     minPartitions: Number
 

@@ -27,6 +27,7 @@ Offsets = dict[str, dict[int, int]]
 Word = Literal["earliest", "latest"]
 
 _GROUP = "group:"
+_BY = ("topic", "queueId", "tag", "bornHost", "storeHost", "hour", "day")  # columns of table usage
 _STARTS = "earliest, group:NAME, in a stream also latest,"
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # the characters that Java's String.trim() removes
 _PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
@@ -89,6 +90,14 @@ def parse_assign(text: str) -> dict[str, frozenset[int]]:
         if not isinstance(queue_ids, list) or not all(_is_whole(n, 0, _MOST_QUEUE_ID) for n in queue_ids):
             raise ValueError(f"{expected}: a list of queueIds for topic {quoted(topic)}")
     return {topic: frozenset(queue_ids) for topic, queue_ids in topics.items()}
+
+
+def parse_by(text: str) -> tuple[str, ...]:
+    """`by`: names of columns of table `usage`, with commas between them, each once."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not set(names) <= set(_BY) or len(set(names)) < len(names):
+        raise ValueError(f"some of {', '.join(_BY)}, comma-separated, each once")
+    return names
 
 
 def parse_starting_offsets(text: str) -> Offsets | GroupOffsets:

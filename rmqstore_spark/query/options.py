@@ -210,6 +210,15 @@ _READ_TABLE = (
         refused=_NO_END,
     ),
     Option(
+        "by",
+        "topic",
+        types.BY,
+        "what a row of table `usage` is, comma-separated: `topic`, `queueId`, `tag`, `bornHost`, `storeHost`, `hour`, "
+        "`day`",
+        Use.CALL,
+        refused={Use.STREAMS: "table `usage` is read as a batch"} | {Use.COPIES: "it is for table `usage`"},
+    ),
+    Option(
         "columns",
         "",
         types.COLUMNS,
@@ -534,6 +543,7 @@ class ReadOptions:
         subscribe: the topics of option `subscribe`; pushed filters may leave fewer of them in the selection.
         max_partition_bytes: None for `auto` (read/plan/pack.py).
         storage: how to reach remote stores.
+        by: what a row of table `usage` is.
         starting_group: the consumer group in startingOffsets, which is not part of the selection yet.
         given: the names of the options that were given.
     """
@@ -557,6 +567,7 @@ class ReadOptions:
     committed: bool = False
     tiered: str | None = None
     table: str = MESSAGES
+    by: tuple[str, ...] = ("topic",)
     starting_group: str | None = None
     given: frozenset[str] = frozenset()
     storage: Storage = NO_STORAGE

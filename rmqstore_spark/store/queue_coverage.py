@@ -113,6 +113,21 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
     return [Coverage(gaps[at] if is_sound[at] else None, *_asked(found, at)) for at in range(len(extents))]
 
 
+def units_of_each(
+    store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue]
+) -> Iterator[tuple[Queue, int, int]]:
+    """For each queue the number of its units in some extents, and the bytes of their messages, as the queue claims."""
+    if not extents:
+        return
+    found = np.zeros((len(TILING_ROWS), len(extents)), np.int64)
+    tiling = _tiling(extents, found)
+    for queue, first, chunks in _all_chunks(store, queues, _from(store, extents[0].start)):
+        found[:] = 0
+        tiling.begin(first, unit_size=queue.unit_size, asked=True)
+        all(map(tiling.add, chunks))
+        yield queue, int(found[_ASKED_COUNTS].sum()), int(found[_ASKED_BYTES].sum())
+
+
 _OPEN_ENDS, _FURTHEST, _COUNTS, _CROSSED, _ASKED_COUNTS, _ASKED_PRINTS, _ASKED_BYTES, _LATEST, _FOLLOWED = range(
     len(TILING_ROWS)
 )
@@ -132,16 +147,12 @@ def _walk(
     store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue], asked: Callable[[Queue], bool]
 ) -> _Walked:
     begin = _from(store, extents[0].start)
-    starts = np.array([extent.start for extent in extents], np.int64)
-    stops = np.array([extent.stop for extent in extents], np.int64)
-    segments = np.array([extent.segment.start for extent in extents], np.int64)
-    headers = np.array([extent.segment.header for extent in extents], np.int64)
     threads = max(min(_THREADS, cores()), min(store.files.prices.concurrency, len(queues)))
     done = [0] * threads
 
     def walk(thread: int) -> _Walked:
         found = np.zeros((len(TILING_ROWS), len(extents)), np.int64)
-        tiling = Tiling(starts, stops, segments, found, headers)
+        tiling = _tiling(extents, found)
         ends: list[_End] = []
         for queue, first, chunks in _all_chunks(store, queues[thread::threads], begin):
             tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
@@ -163,6 +174,14 @@ def _walk(
         found[_SUMMED] += other.found[_SUMMED]
         found[_GREATEST] = np.maximum(found[_GREATEST], other.found[_GREATEST])
     return _Walked(found, [end for part in (first, *others) for end in part.ends])
+
+
+def _tiling(extents: Sequence[Extent], found: _Array) -> Tiling:
+    starts = np.array([extent.start for extent in extents], np.int64)
+    stops = np.array([extent.stop for extent in extents], np.int64)
+    segments = np.array([extent.segment.start for extent in extents], np.int64)
+    headers = np.array([extent.segment.header for extent in extents], np.int64)
+    return Tiling(starts, stops, segments, found, headers)
 
 
 def _asked(found: _Array, at: int) -> tuple[int, int, int]:

@@ -72,6 +72,19 @@ class TableMethods:
         """
         return self.table("offsets", columns, **options)
 
+    def usage(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a topic with messages in the log, or what option `by` names.
+
+        Columns: topic (topic that the messages are stored under), queueId (number of the queue in its topic), tag
+        (property `TAGS` of the messages), bornHost (address of the producer), storeHost (address of the broker), hour
+        (hour of the store time, in UTC), day (day of the store time, in UTC), messages (number of messages in the log),
+        bytes (bytes that they take in the log), source (where the numbers are from: queues, log, or queues and log).
+        Columns that `by` does not name are null. The numbers are exact: by topic and queue they are added up from
+        ConsumeQueues, as far as these are proved to have every message of the log, and else from the log. A batch
+        counts as the messages in it; a damaged message counts where its queue has it and the log is not read.
+        """
+        return self.table("usage", columns, **options)
+
     def segments(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
         """A row is a commitlog file.
 

@@ -38,6 +38,7 @@ TABLES = {
     "queues": "queues:QUEUES",
     "groups": "groups:GROUPS",
     "offsets": "offsets:OFFSETS",
+    "usage": "usage:USAGE",
     "segments": "segments:SEGMENTS",
     "checkpoint": "checkpoint:CHECKPOINT",
     "epochs": "epochs:EPOCHS",

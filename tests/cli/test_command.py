@@ -31,7 +31,20 @@ from support.patience import HANG
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.tables.registry import TABLES
 
-COMMANDS = ["show", "messages", "tail", "get", "history", "check", "lag", "explain", "rebuild", "copy", "salvage"]
+COMMANDS = [
+    "show",
+    "messages",
+    "tail",
+    "get",
+    "history",
+    "check",
+    "lag",
+    "usage",
+    "explain",
+    "rebuild",
+    "copy",
+    "salvage",
+]
 COMMANDS += [name for name in TABLES if name not in COMMANDS]
 
 

@@ -47,6 +47,7 @@ TEXTS: dict[Type, str] = {
     types.DIRECTORIES: '["/store"]',
     types.COMMITLOGS: "/a,/b",
     types.OTHER_STORE: "/other",
+    types.BY: "topic,hour",
     types.COLUMNS: "topic,keys",
     types.TOPICS: "A",
     types.PATTERN: "A.*",

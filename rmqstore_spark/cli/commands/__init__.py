@@ -1,5 +1,6 @@
 """All commands. Each command has a module here, which is loaded only when the command is run: check, copy (also
-salvage), explain, get, history, lag, messages, rebuild, show, tail. table makes the commands that only show a table.
+salvage), explain, get, history, lag, messages, rebuild, show, tail, usage. table makes the commands that only show a
+table.
 """
 
 import importlib
@@ -22,6 +23,7 @@ COMMANDS = {
     "history": "history",
     "check": "check",
     "lag": "lag",
+    "usage": "usage",
     "explain": "explain",
     "rebuild": "rebuild",
     "copy": "copy",

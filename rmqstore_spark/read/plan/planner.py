@@ -67,8 +67,9 @@ def plan(
 
     Raises:
         NotAStoreError: a path is no store.
-        OptionError: two stores are copies of one; storePathCommitLog is given for more than one; no store has a queue
-            that `assign` or the offsets name, a topic of `subscribe`, or the group of startingOffsets.
+        OptionError: option `by`, of another table, is given; two stores are copies of one; storePathCommitLog
+            is given for more than one; no store has a queue that `assign` or the offsets name, a topic of
+            `subscribe`, or the group of startingOffsets.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     reached = files or files_of(options)
@@ -76,6 +77,8 @@ def plan(
 
 
 def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None, puts_off: bool) -> Plan:
+    if "by" in options.given:
+        raise OptionError("option 'by' is for table 'usage'; give table=usage as well, or leave it out")
     stores = open_stores(options, files, with_queue_logs=True)
     begun = {store: begin_look_up(store, options.selection) for store in stores}
     reads_also = [*options.read_beside, *(name for name in ("compacted", "tiered") if getattr(options, name))]

@@ -1,0 +1,43 @@
+"""`rmqstore usage`: what takes the space in the log."""
+
+from collections.abc import Sequence
+
+import click
+import pyarrow as pa
+
+from rmqstore_spark.cli.command import command
+from rmqstore_spark.cli.exit_codes import FINE
+from rmqstore_spark.cli.output import Output
+from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
+from rmqstore_spark.tables.registry import table
+
+_OF = table("usage")
+
+
+@command(
+    [some_paths(), *table_options(_OF), *output_options()],
+    "What takes the space in the log. Messages and bytes by topic, or by what --by names, and their share; how fast "
+    f"the log grows, and when the disk is full at that rate. The columns: {', '.join(_OF.schema.names)}.",
+    "/data/store --by topic,hour",
+)
+def usage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
+    from rmqstore_spark.cli.progress_bar import progress_bars
+    from rmqstore_spark.cli.reading import batches_of
+
+    schema, batches = batches_of(_OF.name, paths, given)
+    with progress_bars():
+        found = pa.Table.from_batches(batches, schema)
+    if not output.is_table or "columns" in given:
+        output.put(schema, iter(found.to_batches()))
+        return FINE
+    from rmqstore_spark.cli.reading import stores_of
+    from rmqstore_spark.cli.shares import show_growth, with_shares
+
+    if found.num_rows:
+        shown = with_shares(found, given.get("by", "topic"))
+        output.put(shown.schema, iter(shown.to_batches()))
+    else:
+        click.echo("nothing found", err=True)
+    for store in stores_of(paths, {name: text for name, text in given.items() if name == "storePathCommitLog"}):
+        show_growth(store, len(paths) > 1)
+    return FINE

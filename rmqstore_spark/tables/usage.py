@@ -1,0 +1,210 @@
+"""Table `usage`: the messages and bytes in the log, by topic, or by what the option `by` names.
+
+By topic and queue alone, the units of ConsumeQueues are added up wherever they tile the log (store/queue_coverage.py
+proves that, as for `subscribe`), and only the bytes that no queue knows are read. Anything else is added up from the
+headers of all selected messages. Both give the same numbers.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column, arrow_schema
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.query.options import ReadOptions, Use, going_with
+from rmqstore_spark.query.selection import ALL, ANY, EVERYTHING, Selection
+from rmqstore_spark.read.pieces.queue_claims import asked_queues
+from rmqstore_spark.read.pieces.task import Scanned, Task
+from rmqstore_spark.read.plan.prune import ranges_of
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.queue_coverage import Gaps, coverage, units_of_each
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.segments import Extent
+from rmqstore_spark.tables.columns import array, numbers
+from rmqstore_spark.tables.messages import messages
+from rmqstore_spark.tables.picked import HOW_TO_READ
+from rmqstore_spark.tables.table import Part, Table
+
+QUEUES, LOG, BOTH = "queues", "log", "queues and log"
+_OF_QUEUES = frozenset({"topic", "queueId"})
+# By the names that `by` takes: the column of messages that tells it.
+_TOLD_BY = {"tag": "tags", "hour": "storeTimestamp", "day": "storeTimestamp"}
+_HOUR = 3600 * 1_000_000  # microseconds
+_LENGTHS = {"hour": _HOUR, "day": 24 * _HOUR}
+_MANY = 200_000  # groups that are added up at once
+_SUMS = [("messages", "sum"), ("bytes", "sum")]
+
+
+def usage_of(
+    store: Snapshot, options: ReadOptions, by: Sequence[str], most_bytes: int | None = None
+) -> tuple[pa.Table, str] | None:
+    """The messages and bytes of each group, and where they are from: QUEUES, LOG or BOTH.
+
+    Args:
+        by: names that the option takes; the columns of the result are these, `messages` and `bytes`.
+        most_bytes: the most bytes of the log to be read; None: all that are needed.
+
+    Returns:
+        None if more bytes would have to be read.
+
+    Raises:
+        DamagedStoreError: mode FAILFAST, and segments are missing, or something is damaged where the log is read.
+    """
+    if store.faults and options.mode == "FAILFAST":
+        raise DamagedStoreError(str(store.faults[0]))
+    queues = _queues(store, options.selection) if _OF_QUEUES.issuperset(by) else None
+    gaps = None if queues is None else _gaps(store)
+    size = store.log.size if gaps is None else sum(stop - start for some in gaps for start, stop in some)
+    if most_bytes is not None and size > most_bytes:
+        return None
+    if queues is None or gaps is None or size > store.log.size // 2:
+        return _of_batches(messages(store, _to_read(options), options.selection, _columns(by)), by), LOG
+    schema = _schema(by)
+    rows: dict[tuple[str | int, ...], list[int]] = {}
+    for queue, count, nbytes in units_of_each(store, _covered(store.log.extents, gaps), queues):
+        if count:
+            known: dict[str, str | int] = {"topic": queue.topic, "queueId": queue.queue_id}
+            sums = rows.setdefault(tuple(known[name] for name in by), [0, 0])
+            sums[0] += count
+            sums[1] += nbytes
+    columns = list(zip(*((*key, *sums) for key, sums in rows.items()), strict=True)) or [()] * len(schema)
+    of_queues = pa.table([array(each, field.type) for each, field in zip(columns, schema, strict=True)], schema)
+    if not size:
+        return of_queues, QUEUES
+    of_gaps = _of_batches(_read(store, options, gaps, _columns(by)), by)
+    return _grouped([of_queues, of_gaps], by), BOTH
+
+
+def _queues(store: Snapshot, selection: Selection) -> list[Queue] | None:
+    """The queues with all selected messages, if queues can tell how many these are; else None. A unit of a BatchCQ does
+    not prove how many messages a batch has."""
+    if replace(selection, topic=ANY, assigned=None, queue_id=ALL) != EVERYTHING or store.is_of_known_queues:
+        return None
+    queues = asked_queues(store, selection)
+    return None if any(queue.is_batch for queue in queues) else queues
+
+
+def _gaps(store: Snapshot) -> list[Gaps]:
+    """The parts of each extent of the log of which the queues prove nothing."""
+    extents = store.log.extents
+    found = coverage(store, extents, lambda queue: False)
+    return [
+        [(extent.start, extent.stop)] if each.gaps is None else each.gaps
+        for extent, each in zip(extents, found, strict=True)
+    ]
+
+
+def _covered(extents: Sequence[Extent], gaps: Sequence[Gaps]) -> list[Extent]:
+    """The parts of extents outside of their gaps."""
+    parts = []
+    for extent, some in zip(extents, gaps, strict=True):
+        starts = [extent.start, *(stop for _, stop in some)]
+        stops = [*(start for start, _ in some), extent.stop]
+        parts += [
+            replace(extent, start=start, stop=stop) for start, stop in zip(starts, stops, strict=True) if start < stop
+        ]
+    return parts
+
+
+def _to_read(options: ReadOptions) -> ReadOptions:
+    """The options, without rows for damage; nothing here depends on bodies."""
+    mode = "DROPMALFORMED" if options.mode == "PERMISSIVE" else options.mode
+    return replace(options, mode=mode, verify_crc=False, decompress=False)
+
+
+def _read(store: Snapshot, options: ReadOptions, gaps: Sequence[Gaps], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The selected messages in the gaps."""
+    ranges = [
+        Scanned(r.segment, start, stop, store)
+        for r, some in zip(ranges_of(store), gaps, strict=True)
+        for start, stop in some
+    ]
+    return read_task(Task(tuple(ranges)), ReadSettings.of(_to_read(options), arrow_schema(columns)))
+
+
+def _columns(by: Sequence[str]) -> list[str]:
+    """The columns of messages that are read."""
+    return list(dict.fromkeys([*(_TOLD_BY.get(name, name) for name in by), "storeSize", "commitLogOffset"]))
+
+
+def _schema(by: Sequence[str]) -> pa.Schema:
+    names = [*by, "messages", "bytes"]
+    return pa.schema([USAGE.schema.field(name) for name in names])
+
+
+def _of_batches(batches: Iterator[pa.RecordBatch], by: Sequence[str]) -> pa.Table:
+    """The sums of messages, of which no more than the groups are kept."""
+    schema, last = _schema(by), -1
+    kept, size = [schema.empty_table()], 0
+    for batch in batches:
+        positions = np.asarray(batch.column("commitLogOffset"))
+        # Messages of one batch stand side by side, and their unit is counted once.
+        is_first = np.diff(positions, prepend=last) != 0
+        last = int(positions[-1]) if len(positions) else last
+        sizes = np.asarray(batch.column("storeSize")).astype(np.int64) * is_first
+        columns = [_told(batch, name) for name in by]
+        sums = [numbers(np.ones(len(sizes), np.int64), LONG), numbers(sizes, LONG)]
+        one = _grouped([pa.table([*columns, *sums], schema=schema)], by)
+        kept.append(one)
+        size += one.num_rows
+        if size > _MANY + 2 * kept[0].num_rows:
+            kept, size = [_grouped(kept, by)], 0
+    return _grouped(kept, by)
+
+
+def _told(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of `by`."""
+    column = batch.column(_TOLD_BY.get(name, name))
+    if name not in _LENGTHS:
+        return column
+    is_known = ~np.asarray(column.is_null())
+    times = np.nan_to_num(np.asarray(column.fill_null(0).cast(LONG)))
+    return numbers(times // _LENGTHS[name] * _LENGTHS[name], TIME, is_known)
+
+
+def _grouped(tables: Sequence[pa.Table], by: Sequence[str]) -> pa.Table:
+    """One table with a row for each group."""
+    whole = pa.concat_tables(tables)
+    found = whole.group_by(list(by), use_threads=False).aggregate(_SUMS)
+    return found.select([*by, "messages_sum", "bytes_sum"]).rename_columns(_schema(by).names)
+
+
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    """One row for each group: in the order of time, where there is one, and the most bytes first."""
+    found = usage_of(store, options, options.by)
+    assert found is not None
+    sums, source = found
+    times = [(name, "ascending") for name in options.by if name in _LENGTHS]
+    others = [(name, "ascending") for name in options.by if name not in _LENGTHS]
+    sums = sums.sort_by([*times, ("bytes", "descending"), *others])
+    columns = {name: sums.column(name) for name in sums.column_names}
+    columns["source"] = array([source] * sums.num_rows, TEXT)
+    unknown = {field.name: array([None] * sums.num_rows, field.type) for field in USAGE.schema}
+    whole = pa.table([columns.get(name, unknown[name]) for name in USAGE.schema.names], schema=USAGE.schema)
+    yield from whole.combine_chunks().to_batches()
+
+
+USAGE = Table(
+    name="usage",
+    row="a topic with messages in the log, or what option `by` names",
+    columns=(
+        Column("topic", TEXT, "topic that the messages are stored under"),
+        Column("queueId", INT, "number of the queue in its topic"),
+        Column("tag", TEXT, "property `TAGS` of the messages"),
+        Column("bornHost", TEXT, "address of the producer"),
+        Column("storeHost", TEXT, "address of the broker"),
+        Column("hour", TIME, "hour of the store time, in UTC"),
+        Column("day", TIME, "day of the store time, in UTC"),
+        Column("messages", LONG, "number of messages in the log"),
+        Column("bytes", LONG, "bytes that they take in the log"),
+        Column("source", TEXT, "where the numbers are from: queues, log, or queues and log"),
+    ),
+    note="Columns that `by` does not name are null. The numbers are exact: by topic and queue they are added up from "
+    "ConsumeQueues, as far as these are proved to have every message of the log, and else from the log. A batch counts "
+    "as the messages in it; a damaged message counts where its queue has it and the log is not read.",
+    options=HOW_TO_READ | going_with(Use.SELECT).keys() | {"by"},
+    rows=_rows,
+)

@@ -1,0 +1,219 @@
+"""Table usage has what a plain reader adds up, whether queues or the log tell; and says which."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import reference, stores
+from oracle.aged_stores import aged_store, make_batches
+from support import reading
+from support.command import run
+
+from rmqstore_spark import DamagedStoreError, OptionError, Store
+from rmqstore_spark.jobs import growth as job
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.tables.usage import USAGE
+
+HOUR = 3600 * 1_000_000
+TIMES = {"hour": HOUR, "day": 24 * HOUR}
+
+
+def expected(rows: list[dict[str, Any]], by: tuple[str, ...]) -> dict[tuple[Any, ...], tuple[int, int]]:
+    """Messages and bytes of each group; a batch takes its bytes once."""
+    messages: Counter[tuple[Any, ...]] = Counter()
+    nbytes: Counter[tuple[Any, ...]] = Counter()
+    seen: set[int] = set()
+    for row in rows:
+        group = tuple(_told(row, name) for name in by)
+        messages[group] += 1
+        if row["commitLogOffset"] not in seen:
+            nbytes[group] += row["storeSize"]
+        seen.add(row["commitLogOffset"])
+    return {group: (messages[group], nbytes[group]) for group in messages}
+
+
+def _read(root: Path) -> list[dict[str, Any]]:
+    names = ["topic", "queueId", "tags", "bornHost", "storeHost", "storeTimestamp", "storeSize", "commitLogOffset"]
+    read = Store(root).messages(columns=names).read_all()
+    at = names.index("storeTimestamp")
+    return read.set_column(at, names[at], read.column(at).cast("int64")).to_pylist()  # type: ignore[no-any-return]
+
+
+def _told(row: dict[str, Any], name: str) -> Any:
+    if name in TIMES:
+        return row["storeTimestamp"] // TIMES[name] * TIMES[name]
+    return row[{"tag": "tags"}.get(name, name)]
+
+
+def found(root: Path, by: tuple[str, ...], **options: Any) -> tuple[dict[tuple[Any, ...], tuple[int, int]], set[str]]:
+    rows = Store(root).usage(by=list(by), **options).to_pylist()
+    assert all(row[name] is None for row in rows for name in {*USAGE.schema.names[:7]} - {*by})
+    values = [tuple(_micros(row[name]) for name in by) for row in rows]
+    assert len(set(values)) == len(rows)
+    sums = [(row["messages"], row["bytes"]) for row in rows]
+    return dict(zip(values, sums, strict=True)), {row["source"] for row in rows}
+
+
+def _micros(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | str) else round(value.timestamp()) * 1_000_000
+
+
+WAYS = [("topic",), ("topic", "queueId"), ("queueId",), ("topic", "hour"), ("day", "tag"), ("bornHost", "storeHost")]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_as_the_plain_reader(tmp_path: Path, rng: random.Random, number: int) -> None:
+    """Stores with a past: cut, with messages in no queue, queues that are lost or lag, batches."""
+    builder, is_cut = aged_store(tmp_path / "store", rng, batches=number == 5)
+    if number == 5:
+        make_batches(builder)
+    is_batched = any((builder.root / "batchconsumequeue").glob("*/*/*"))
+    queues = sorted((builder.root / "consumequeue").glob("*/*"))
+    if number in (1, 2):
+        for queue in rng.sample(queues, len(queues) // 3):
+            shutil.rmtree(queue)
+    if number == 3:
+        builder.drop_queues()
+    rows = list(reference.read_store(builder.root))
+    if is_cut:  # where old units cannot be told from live ones, a full read decides, or is an error
+        try:
+            rows = _read(builder.root)
+        except DamagedStoreError:
+            with pytest.raises(DamagedStoreError):
+                found(builder.root, ("day",))
+            return
+    for by in WAYS:
+        sums, source = found(builder.root, by)
+        assert sums == expected(rows, by)
+        if rows and (number == 3 or not {*by} <= {"topic", "queueId"} or is_batched):
+            assert source == {"log"}
+    topics = sorted({row["topic"] for row in rows})
+    for some in filter(None, (topics[:1], topics[1:3])):
+        wanted = [row for row in rows if row["topic"] in some]
+        for by in WAYS[:4]:
+            sums, _ = found(builder.root, by, subscribe=",".join(some))
+            assert sums == expected(wanted, by)
+    if not rows:
+        return
+    time = rows[len(rows) // 2]["storeTimestamp"] // 1000
+    sums, _ = found(builder.root, ("topic",), startingTimestamp=time)
+    assert sums == expected([row for row in rows if row["storeTimestamp"] >= time * 1000], ("topic",))
+
+
+def test_which_it_is(tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path, segment_size=4096)
+    for number in range(100):
+        builder.append(topic=f"T{number % 3}", queue_id=0, body=b"x" * 100)
+    builder.close()
+    assert found(tmp_path, ("topic",))[1] == {"queues"}
+    builder = stores.StoreBuilder(tmp_path / "gaps", segment_size=4096)
+    for number in range(100):
+        builder.append(topic=f"T{number % 3}", queue_id=0, sys_flag=reference.PREPARED if number == 50 else 0)
+    builder.close()
+    sums, source = found(builder.root, ("topic",))
+    assert source == {"queues and log"}
+    assert {topic: messages for (topic,), (messages, _) in sums.items()} == {"T0": 34, "T1": 33, "T2": 33}
+
+
+def test_damage(tmp_path: Path) -> None:
+    """By topic a damaged message counts as its queue says; where the log is read, the mode decides."""
+    builder = stores.StoreBuilder(tmp_path, segment_size=4096)
+    for _ in range(60):
+        builder.append(topic="T", queue_id=0, body=b"x" * 100)
+    builder.close()
+    broken = builder.messages[7]
+    path = builder.segment(broken.position)
+    data = bytearray(path.read_bytes())
+    at = broken.position % 4096
+    data[at + 4 : at + 8] = b"\0\0\0\0"
+    path.write_bytes(data)
+    assert found(tmp_path, ("topic",)) == ({("T",): (60, sum(each.size for each in builder.messages))}, {"queues"})
+    with pytest.raises(DamagedStoreError):
+        found(tmp_path, ("hour",))
+    (sums,) = found(tmp_path, ("topic", "hour"), mode="PERMISSIVE")[0].values()
+    assert sums[0] == 59
+    builder.segment(4096).unlink()
+    with pytest.raises(DamagedStoreError, match="a gap in the commitlog"):
+        found(tmp_path, ("topic",))
+
+
+@pytest.mark.parametrize("by", ["", "topic,topic", "tags", "topic,"])
+def test_wrong_words(tmp_path: Path, by: str) -> None:
+    with pytest.raises(OptionError, match=r"option 'by': expected some of topic, queueId, .*, found "):
+        reading.options_of(tmp_path, by=by)
+
+
+def test_by_is_for_usage(store: Path) -> None:
+    with pytest.raises(OptionError, match="option 'by' is for table 'usage'"):
+        Store(store).messages(by="topic")
+    with pytest.raises(OptionError, match="option 'by' does not go with table 'topics'"):
+        Store(store).topics(by="topic")
+
+
+# ---- at a terminal
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builder = stores.StoreBuilder(tmp_path_factory.mktemp("usage") / "store", segment_size=8192)
+    for number in range(100):
+        time = stores.FIRST_TIMESTAMP + number * 3_600_000
+        builder.append(topic="Large" if number % 10 else "Evil\x1b[31m", body=b"x" * 50, store_timestamp=time)
+    builder.close()
+    return builder.root
+
+
+def test_the_command(store: Path) -> None:
+    told = run("usage", str(store)).out.splitlines()
+    assert told[0].split() == ["topic", "messages", "size", "share", "source"]
+    assert told[2].split()[:2] == ["Large", "90"]
+    assert "█" * 20 in told[2]
+    assert r"Evil\x1b[31m" in told[3]
+    assert "▏" not in told[2]
+    assert told[4].startswith("the log grew by ")
+    assert " a day; " in told[4]
+    rows = [
+        json.loads(line) for line in run("usage", str(store), "--by", "topic,day", "--format", "json").out.splitlines()
+    ]
+    assert sum(row["messages"] for row in rows) == 100
+    assert [row["day"] for row in rows] == sorted(row["day"] for row in rows)
+
+
+def test_growth(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the last day, from where a segment begins; and the time that the free space lasts."""
+    snapshot = Snapshot.find(str(store), reading.new_files())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 1_000_000))
+    rows = list(reference.read_store(store))
+    last = rows[-1]["storeTimestamp"]
+    firsts = {row["commitLogOffset"] // 8192: row for row in reversed(rows)}
+    first = max(
+        (r for r in firsts.values() if r["storeTimestamp"] <= last - 24 * HOUR), key=lambda r: r["commitLogOffset"]
+    )
+    end = rows[-1]["commitLogOffset"] + rows[-1]["storeSize"]
+    found = job.growth(snapshot)
+    assert found is not None
+    assert (found.nbytes, found.millis) == (end - first["commitLogOffset"], (last - first["storeTimestamp"]) // 1000)
+    assert found.per_day == pytest.approx(found.nbytes / found.millis * 86_400_000)
+    assert found.until_full == int(1_000_000 * found.millis / found.nbytes)
+
+
+def test_growth_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    assert job.growth(Snapshot.find(str(tmp_path), reading.new_files())) is None
+    ran = run("usage", str(tmp_path))
+    assert (ran.out, ran.err) == ("store times do not tell how fast the log grows\n", "nothing found\n")
+
+
+def test_show_has_exact_bytes(store: Path) -> None:
+    (shown,) = map(json.loads, run("show", str(store), "--format", "json").out.splitlines())
+    wanted = {
+        topic: nbytes for (topic,), (_, nbytes) in expected(list(reference.read_store(store)), ("topic",)).items()
+    }
+    assert {topic["topic"]: topic["bytes"] for topic in shown["topics"]} == wanted
+    assert " bytes " in run("show", str(store)).out
