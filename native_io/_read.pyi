@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -189,8 +189,32 @@ class QueueWalk:
             ValueError: there are fewer rows.
         """
 
-TILING_ROWS: tuple[str, ...]
 ZSTD_FUNCTIONS: tuple[str, ...]
+
+class Tiles(NamedTuple):
+    """What the units of queues know of stretches of the log.
+
+    Attributes: arrays with a number for each stretch.
+        open_ends: the fingerprint of where units end (and have a header behind), without those where others begin.
+        furthest: where the last unit ends.
+        counts: units.
+        crossed: not 0: a unit reaches over the stretch's stop.
+        asked_counts: units of the queues that are asked for,
+        asked_prints: the fingerprint of where they begin,
+        asked_bytes: and the bytes of their messages.
+        latest: where the last unit begins.
+        followed: the end of the last unit whose queue has a unit in a later segment, too.
+    """
+
+    open_ends: npt.NDArray[np.int64]
+    furthest: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    crossed: npt.NDArray[np.int64]
+    asked_counts: npt.NDArray[np.int64]
+    asked_prints: npt.NDArray[np.int64]
+    asked_bytes: npt.NDArray[np.int64]
+    latest: npt.NDArray[np.int64]
+    followed: npt.NDArray[np.int64]
 
 class Tiling:
     """Walks along queues and sums up what these know of stretches of the log.
@@ -198,7 +222,6 @@ class Tiling:
     Args:
         starts, stops: the physical offsets of the stretches, ascending, none within another.
         segments: the start of each stretch's segment.
-        found: filled with TILING_ROWS, a column for each stretch. All values have to be 0 before the first queue.
         headers: the bytes before each unit of a stretch that wrap it; None: units follow each other everywhere.
     """
 
@@ -207,7 +230,6 @@ class Tiling:
         starts: npt.NDArray[np.int64],
         stops: npt.NDArray[np.int64],
         segments: npt.NDArray[np.int64],
-        found: npt.NDArray[np.int64],
         headers: npt.NDArray[np.int64] | None = None,
     ) -> None: ...
     def begin(self, number: int, *, unit_size: int, asked: bool) -> None:
@@ -224,6 +246,10 @@ class Tiling:
     def add(self, units: Buffer) -> bool:
         """Add the next units of the queue; a partial unit at the end is left out. False: the units after them are not
         needed: a unit is unused, begins before the one before it ends, or is after all stretches."""
+
+    @property
+    def tiles(self) -> Tiles:
+        """The sums over all queues so far; they change when units are added."""
 
     @property
     def ends(self) -> list[tuple[int, int, int]]:

@@ -13,6 +13,7 @@ from native_io._common cimport (
     rmq_finding, rmq_i32, rmq_unit, rmq_walk, walked,
 )
 
+import collections
 import enum
 import re
 
@@ -28,9 +29,6 @@ BATCH_INDEX = "batchIndex"  # the column after them
 assert len(COLUMNS) + 1 == RMQ_COLUMNS
 # In the order of zstd_frame.h.
 ZSTD_FUNCTIONS = ("ZSTD_createDCtx", "ZSTD_freeDCtx", "ZSTD_decompressDCtx")
-# Of the array that a Tiling fills.
-TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes", "latest",
-               "followed")
 
 # Sizes of ConsumeQueue units, and of what two kinds of them say that a message has.
 QUEUE_FORMAT = {
@@ -268,19 +266,23 @@ cdef class QueueWalk(OneAtATime):
         self.walk.rows -= rows
 
 
+class Tiles(collections.namedtuple("Tiles", (
+        "open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes", "latest",
+        "followed"))):
+    __slots__ = ()
+
+
 cdef class Tiling(OneAtATime):
     cdef rmq_tiling tiling
     cdef const int64_t[::1] starts, stops, segments, headers
     cdef int64_t[:, ::1] found
 
     def __cinit__(self, const int64_t[::1] starts not None, const int64_t[::1] stops not None,
-                  const int64_t[::1] segments not None, int64_t[:, ::1] found not None,
-                  const int64_t[::1] headers=None):
+                  const int64_t[::1] segments not None, const int64_t[::1] headers=None):
         cdef int64_t n = starts.shape[0]
-        if n == 0 or stops.shape[0] != n or segments.shape[0] != n or found.shape[1] != n:
-            raise ValueError(f"{n} starts need as many stops, segments and columns")
-        if found.shape[0] != len(TILING_ROWS):
-            raise ValueError(f"{len(TILING_ROWS)} rows are filled, found {found.shape[0]}")
+        if n == 0 or stops.shape[0] != n or segments.shape[0] != n:
+            raise ValueError(f"{n} starts need as many stops and segments")
+        cdef int64_t[:, ::1] found = np.zeros((len(Tiles._fields), n), np.int64)
         if headers is not None and headers.shape[0] != n:
             raise ValueError(f"{n} starts need as many headers, found {headers.shape[0]}")
         self.starts, self.stops, self.segments, self.found, self.headers = starts, stops, segments, found, headers
@@ -321,6 +323,10 @@ cdef class Tiling(OneAtATime):
             goes_on = rmq_add_units(&self.tiling, first, count)
         self.leave()
         return goes_on
+
+    @property
+    def tiles(self):
+        return Tiles(*np.asarray(self.found))
 
     @property
     def ends(self):

@@ -13,6 +13,7 @@ segment are live (store/live_log.py), and where the walk meets the unit of a seg
 closing blank is left to be checked.
 """
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import TILING_ROWS, Filter, QueueWalk, Status, Tiling, fingerprint, read_short_queues
+from native_io import Filter, QueueWalk, Status, Tiles, Tiling, fingerprint, read_short_queues
 from rmqstore_spark.cores import cores
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.format.queue_block import QueueUnit
@@ -67,8 +68,8 @@ def claimed(store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue])
     """The coverage of extents as some queues claim it: without a proof, and so without gaps."""
     if not extents:
         return []
-    found = _walk(store, extents, queues, lambda queue: True).found
-    return [Coverage([], *_asked(found, at)) for at in range(len(extents))]
+    tiles = _walk(store, extents, queues, lambda queue: True).tiles
+    return [Coverage([], *_asked(tiles, at)) for at in range(len(extents))]
 
 
 def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue], bool]) -> list[Coverage]:
@@ -82,27 +83,27 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
         return []
     queues = [queue for queue in store.queues.with_batch if not queue.is_lmq]
     walked = _walk(store, extents, queues, asked)
-    found = walked.found
-    is_sound = found[_CROSSED] == 0
+    tiles = walked.tiles
+    is_sound = tiles.crossed == 0
     liars = _liars(store, walked.ends)
     if liars:
-        is_sound &= _walk(store, extents, liars, asked).found[_COUNTS] == 0
-    furthest = np.maximum(found[_FURTHEST], [extent.start for extent in extents])
+        is_sound &= _walk(store, extents, liars, asked).tiles.counts == 0
+    furthest = np.maximum(tiles.furthest, [extent.start for extent in extents])
     gaps = [
         [(end, extent.stop)] if end < extent.stop else []
         for extent, end in zip(extents, furthest.tolist(), strict=True)
     ]
     # Without gaps and overlaps each unit begins where another ends, all but the first and the last.
     is_tiled = [
-        int(found[_OPEN_ENDS, at]) in _closed(extent, end)
+        int(tiles.open_ends[at]) in _closed(extent, end)
         for at, (extent, end) in enumerate(zip(extents, furthest.tolist(), strict=True))
     ]
     doubtful = [at for at, tiled in enumerate(is_tiled) if is_sound[at] and not tiled]
-    for at, parts in _sorted_out(store, extents, doubtful, found, queues):
+    for at, parts in _sorted_out(store, extents, doubtful, tiles, queues):
         gaps[at] = parts or []
         is_sound[at] &= parts is not None
     sound = np.flatnonzero(is_sound).tolist()
-    lives = _live_ends(store, extents, sound, found)
+    lives = _live_ends(store, extents, sound, tiles)
     for at, live in zip(sound, lives, strict=True):
         gaps[at] = _without_headers(extents[at], _with_what_is_not_live(extents[at], gaps[at], live))
     # The last gap may be no more than the segment's closing blank; but not where a queue still has units after it.
@@ -110,7 +111,7 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
     for at, is_blank in zip(last, _are_blank(store, [(extents[at], last[at]) for at in last]), strict=True):
         if is_blank:
             gaps[at].pop()
-    return [Coverage(gaps[at] if is_sound[at] else None, *_asked(found, at)) for at in range(len(extents))]
+    return [Coverage(gaps[at] if is_sound[at] else None, *_asked(tiles, at)) for at in range(len(extents))]
 
 
 def units_of_each(
@@ -119,27 +120,21 @@ def units_of_each(
     """For each queue the number of its units in some extents, and the bytes of their messages, as the queue claims."""
     if not extents:
         return
-    found = np.zeros((len(TILING_ROWS), len(extents)), np.int64)
-    tiling = _tiling(extents, found)
+    tiling = _tiling(extents)
+    counted = summed = 0  # of the queues before
     for queue, first, chunks in _all_chunks(store, queues, _from(store, extents[0].start)):
-        found[:] = 0
         tiling.begin(first, unit_size=queue.unit_size, asked=True)
         all(map(tiling.add, chunks))
-        yield queue, int(found[_ASKED_COUNTS].sum()), int(found[_ASKED_BYTES].sum())
-
-
-_OPEN_ENDS, _FURTHEST, _COUNTS, _CROSSED, _ASKED_COUNTS, _ASKED_PRINTS, _ASKED_BYTES, _LATEST, _FOLLOWED = range(
-    len(TILING_ROWS)
-)
-_SUMMED = [_OPEN_ENDS, _COUNTS, _ASKED_COUNTS, _ASKED_PRINTS, _ASKED_BYTES]
-_GREATEST = [_FURTHEST, _CROSSED, _LATEST, _FOLLOWED]
+        count, nbytes = int(tiling.tiles.asked_counts.sum()), int(tiling.tiles.asked_bytes.sum())
+        yield queue, count - counted, nbytes - summed
+        counted, summed = count, nbytes
 
 
 @dataclass(frozen=True)
 class _Walked:
-    """The result of a walk along queues: the array of a Tiling, and each queue's first and last unit in an extent."""
+    """The result of a walk along queues: what they know of extents, and each queue's first and last unit in one."""
 
-    found: _Array
+    tiles: Tiles
     ends: list[_End]
 
 
@@ -151,15 +146,14 @@ def _walk(
     done = [0] * threads
 
     def walk(thread: int) -> _Walked:
-        found = np.zeros((len(TILING_ROWS), len(extents)), np.int64)
-        tiling = _tiling(extents, found)
+        tiling = _tiling(extents)
         ends: list[_End] = []
         for queue, first, chunks in _all_chunks(store, queues[thread::threads], begin):
             tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
             all(map(tiling.add, chunks))  # until add() says that no more chunks are needed
             ends += [(queue, end) for end in tiling.ends]
             done[thread] += 1
-        return _Walked(found, ends)
+        return _Walked(tiling.tiles, ends)
 
     with ThreadPoolExecutor(threads) as pool:
         parts = [pool.submit(walk, thread) for thread in range(threads)]
@@ -168,24 +162,36 @@ def _walk(
             now = sum(done)
             progress.add(now - reported)
             reported = now
-    first, *others = (part.result() for part in parts)
-    found = first.found
-    for other in others:
-        found[_SUMMED] += other.found[_SUMMED]
-        found[_GREATEST] = np.maximum(found[_GREATEST], other.found[_GREATEST])
-    return _Walked(found, [end for part in (first, *others) for end in part.ends])
+    walked = [part.result() for part in parts]
+    tiles = functools.reduce(_both, (each.tiles for each in walked))
+    return _Walked(tiles, [end for each in walked for end in each.ends])
 
 
-def _tiling(extents: Sequence[Extent], found: _Array) -> Tiling:
+def _tiling(extents: Sequence[Extent]) -> Tiling:
     starts = np.array([extent.start for extent in extents], np.int64)
     stops = np.array([extent.stop for extent in extents], np.int64)
     segments = np.array([extent.segment.start for extent in extents], np.int64)
     headers = np.array([extent.segment.header for extent in extents], np.int64)
-    return Tiling(starts, stops, segments, found, headers)
+    return Tiling(starts, stops, segments, headers)
 
 
-def _asked(found: _Array, at: int) -> tuple[int, int, int]:
-    return int(found[_ASKED_COUNTS, at]), int(found[_ASKED_BYTES, at]), int(found[_ASKED_PRINTS, at])
+def _both(one: Tiles, other: Tiles) -> Tiles:
+    """What some queues and some others know."""
+    return Tiles(
+        open_ends=one.open_ends + other.open_ends,
+        furthest=np.maximum(one.furthest, other.furthest),
+        counts=one.counts + other.counts,
+        crossed=np.maximum(one.crossed, other.crossed),
+        asked_counts=one.asked_counts + other.asked_counts,
+        asked_prints=one.asked_prints + other.asked_prints,
+        asked_bytes=one.asked_bytes + other.asked_bytes,
+        latest=np.maximum(one.latest, other.latest),
+        followed=np.maximum(one.followed, other.followed),
+    )
+
+
+def _asked(tiles: Tiles, at: int) -> tuple[int, int, int]:
+    return int(tiles.asked_counts[at]), int(tiles.asked_bytes[at]), int(tiles.asked_prints[at])
 
 
 def _wrapped(number: int) -> int:
@@ -255,21 +261,21 @@ def _are_messages_of(queues: list[Queue], places: _Array, reader: SegmentReader)
 
 
 def _sorted_out(
-    store: Snapshot, extents: Sequence[Extent], doubtful: list[int], found: _Array, queues: Sequence[Queue]
+    store: Snapshot, extents: Sequence[Extent], doubtful: list[int], tiles: Tiles, queues: Sequence[Queue]
 ) -> Iterator[tuple[int, Gaps | None]]:
     """The gaps of some of the extents, each with the extent's index; None where units overlap, or differ from those
     that the walk found."""
-    for here in _together(extents, doubtful, found[_COUNTS]):
+    for here in _together(extents, doubtful, tiles.counts):
         first, last = here[0], here[-1]
-        most = int(found[_COUNTS, first : last + 1].sum())
+        most = int(tiles.counts[first : last + 1].sum())
         begins, ends = _units(store, queues, extents[first].start, extents[last].stop, most)
         for at in here:
             extent = extents[at]
             one, after = np.searchsorted(begins, [extent.start, extent.stop])
             some = begins[one:after], ends[one:after]
             is_same = (
-                after - one == found[_COUNTS, at]
-                and _wrapped(fingerprint(some[1]) - fingerprint(some[0])) == found[_OPEN_ENDS, at]
+                after - one == tiles.counts[at]
+                and _wrapped(fingerprint(some[1]) - fingerprint(some[0])) == tiles.open_ends[at]
             )
             yield at, _gaps(*some, extent) if is_same else None
 
@@ -385,15 +391,15 @@ def _without_headers(extent: Extent, gaps: Gaps) -> Gaps:
     return [(start, stop) for start, stop in gaps if stop - start != extent.segment.header]
 
 
-def _live_ends(store: Snapshot, extents: Sequence[Extent], sound: list[int], found: _Array) -> list[int]:
+def _live_ends(store: Snapshot, extents: Sequence[Extent], sound: list[int], tiles: Tiles) -> list[int]:
     """The physical offsets up to which some of the extents, by their indices, surely have live units only."""
     lives = []
     for at in reversed(sound):  # the end of a segment answers for everything before it
         extent, log = extents[at], store.log
-        followed, furthest = int(found[_FOLLOWED, at]), int(found[_FURTHEST, at])
+        followed, furthest = int(tiles.followed[at]), int(tiles.furthest[at])
         log.prove(extent, followed)
         if log.proved_to(extent) < furthest and log.live_end(extent) < furthest:
-            log.liveness(int(found[_LATEST, at]))
+            log.liveness(int(tiles.latest[at]))
         lives.append(log.proved_to(extent))
     return lives[::-1]
 

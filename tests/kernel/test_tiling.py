@@ -8,11 +8,10 @@ import struct
 import numpy as np
 import pytest
 
-from native_io import TILING_ROWS, Tiling, fingerprint
+from native_io import Tiles, Tiling, fingerprint
 
 UNIT = struct.Struct(">qiq")
 BATCH_UNIT = struct.Struct(">qiqqqhii")
-FURTHEST, FOLLOWED = TILING_ROWS.index("furthest"), TILING_ROWS.index("followed")
 LOST_SIZE = 9  # of a unit that stands for a lost message
 Unit = tuple[int, int]  # physical offset, size
 
@@ -52,9 +51,8 @@ def test_random_queues(unit_size: int, rng: random.Random) -> None:
         stretches = list(zip(cuts[::2], cuts[1::2], strict=True))
         starts, stops = (np.array(values, np.int64) for values in zip(*stretches, strict=True))
         segments = starts // 700 * 700
-        found = np.zeros((len(TILING_ROWS), len(stretches)), np.int64)
-        expected = found.copy()
-        tiling = Tiling(starts, stops, segments, found)
+        expected = Tiles(*np.zeros((len(Tiles._fields), len(stretches)), np.int64))
+        tiling = Tiling(starts, stops, segments)
         for _ in range(rng.randrange(1, 6)):
             units, first, asked = random_units(rng), rng.randrange(9), rng.random() < 0.5
             pack = UNIT.pack if unit_size == 20 else lambda *of: BATCH_UNIT.pack(*of, 7, of[0] // 2, 1, -1, 0)
@@ -74,28 +72,28 @@ def test_random_queues(unit_size: int, rng: random.Random) -> None:
             ]
             assert tiling.ends == ends
             for stretch, begin, size, _ in mine:
-                column = expected[:, stretch]
                 one, other = fingerprint(np.array([begin])), fingerprint(np.array([begin + size]))
                 added = {"open_ends": other - one, "counts": 1}
                 if asked:
                     added |= {"asked_counts": 1, "asked_prints": one, "asked_bytes": size}
                 for name, value in added.items():
-                    row = TILING_ROWS.index(name)
-                    column[row] = (int(column[row]) + value + (1 << 63)) % (1 << 64) - (1 << 63)
+                    sums = getattr(expected, name)
+                    sums[stretch] = (int(sums[stretch]) + value + (1 << 63)) % (1 << 64) - (1 << 63)
                 greatest = {"furthest": begin + size, "latest": begin, "crossed": begin + size > stretches[stretch][1]}
                 if segments[stretch] < max(segments[at] for at, *_ in mine):
                     greatest["followed"] = begin + size
                     followed += 1
                 for name, value in greatest.items():
-                    row = TILING_ROWS.index(name)
-                    column[row] = max(column[row], value)
-        assert (found[FOLLOWED] <= found[FURTHEST]).all()
+                    most = getattr(expected, name)
+                    most[stretch] = max(most[stretch], value)
+        found = tiling.tiles
+        assert (found.followed <= found.furthest).all()
         # Of a queue only the last unit in each segment is looked at, so only a segment's greatest counts.
         for segment in set(segments.tolist()):
             in_it = segments == segment
-            assert found[FOLLOWED, in_it].max() == expected[FOLLOWED, in_it].max(), (stretches, found, expected)
-        found[FOLLOWED] = expected[FOLLOWED]
-        assert (found == expected).all(), (stretches, found, expected)
+            assert found.followed[in_it].max() == expected.followed[in_it].max(), (stretches, found, expected)
+        found.followed[:] = expected.followed
+        assert (np.array(found) == np.array(expected)).all(), (stretches, found, expected)
     assert followed > 100
 
 
@@ -108,13 +106,13 @@ def test_fingerprints_add_up(rng: random.Random) -> None:
 
 
 def test_wrong_arguments() -> None:
-    numbers, rows = np.zeros(2, np.int64), len(TILING_ROWS)
-    for stops, segments, columns in ((numbers[:1], numbers, 2), (numbers, numbers[:1], 2), (numbers, numbers, 3)):
+    numbers = np.zeros(2, np.int64)
+    for stops, segments in ((numbers[:1], numbers), (numbers, numbers[:1])):
         with pytest.raises(ValueError, match="need as many stops"):
-            Tiling(numbers, stops, segments, np.zeros((rows, columns), np.int64))
-    with pytest.raises(ValueError, match=f"{rows} rows are filled, found {rows - 1}"):
-        Tiling(numbers, numbers, numbers, np.zeros((rows - 1, 2), np.int64))
-    tiling = Tiling(numbers, numbers, numbers, np.zeros((rows, 2), np.int64))
+            Tiling(numbers, stops, segments)
+    with pytest.raises(ValueError, match="need as many headers"):
+        Tiling(numbers, numbers, numbers, numbers[:1])
+    tiling = Tiling(numbers, numbers, numbers)
     with pytest.raises(ValueError, match="no queue was begun"):
         tiling.add(bytes(20))
     with pytest.raises(ValueError, match="there is none"):
