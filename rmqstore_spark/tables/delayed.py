@@ -19,6 +19,7 @@ from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.format.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import delay_offsets
+from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.structures.timer import timer_time
 from rmqstore_spark.tables.picked import (
     OF_ROWS,
@@ -73,8 +74,7 @@ def _levels(store: Snapshot, options: ReadOptions) -> pa.Table:
 
 def _due_times(store: Snapshot, parked: pa.Table) -> pa.Array:
     """The times at which messages of delay levels are due: the tagsCode of their ConsumeQueue units. Null where no
-    queue
-    tells: the delay of a level is a broker's setting that is in no store."""
+    queue tells: the delay of a level is a broker's setting that is in no store."""
     due = np.zeros(len(parked), np.int64)
     known = np.zeros(len(parked), bool)
     queue_ids = integers(column(parked, "queueId"), 0)
@@ -87,11 +87,20 @@ def _due_times(store: Snapshot, parked: pa.Table) -> pa.Array:
         at = np.searchsorted(units.queue_offsets, offsets[rows])
         rows, at = rows[at < len(units.queue_offsets)], at[at < len(units.queue_offsets)]
         same = (units.queue_offsets[at] == offsets[rows]) & (units.positions[at] == positions[rows])
-        times = units.tags_codes[at[same]]
+        times = _without_addresses(store, queue.queue_id, units.tags_codes[at[same]])
         fits = (times >= 0) & (times < _MOST_TIME)
         due[rows[same][fits]] = times[fits]
         known[rows[same][fits]] = True
     return pa.array(due, LONG, mask=~known)
+
+
+def _without_addresses(store: Snapshot, queue_id: int, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The tagsCodes of units of a level's queue, those too that stand in consumequeue_ext/, as a broker reads them
+    (ScheduleMessageService)."""
+    addresses = codes[codes <= LAST_ADDRESS].tolist()
+    found = read_ext(store.root, SCHEDULE_TOPIC, queue_id, addresses, store.files) if addresses else {}
+    known = {address: unit.tags_code for address, unit in found.items()}
+    return np.array([known.get(code, code) for code in codes.tolist()], np.int64) if known else codes
 
 
 # ---- timers

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from oracle import reference
+from oracle import golden, reference
+from support import reading
 
-from interop import rocketmq
+from interop import older, rocketmq
 from interop.accept import assert_broker_accepts
 from interop.child import ChildError
 from interop.rocketmq import BETWEEN, NEWEST, OLDEST
 from interop.scenario import Written
+from rmqstore_spark import write_store
 
 pytestmark = pytest.mark.interop
 
@@ -58,3 +61,17 @@ def test_an_old_broker_does_not_accept_what_it_does_not_know(store_of: StoreOf, 
     """V2 units, for topics of over 127 bytes: it takes the first for the end of the log."""
     with pytest.raises((AssertionError, ChildError)):
         assert_broker_accepts(store_of(NEWEST).root, tmp_path, [OLDEST])
+
+
+@pytest.mark.slow
+@pytest.mark.long  # a broker for each
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("version", older.VERSIONS)
+def test_the_newest_broker_on_an_old_store(version: str, tmp_path: Path) -> None:
+    """It serves what we read in a store of 4.0 to 4.8, and what we have written behind that."""
+    root = golden.unpack(version, tmp_path / "store", golden.OLD)
+    rows = [{"topic": "Orders", "queueId": at, "body": b"new", "keys": f"new-{at}"} for at in (0, 1)]
+    write_store(root, pa.Table.from_pylist(rows), mode="append")
+    expected = reading.read(root)
+    assert [row["keys"] for row in expected[-2:]] == ["new-0", "new-1"]
+    assert_broker_accepts(root, tmp_path / "home", [NEWEST], sizes=older.SIZES, expected=expected, restart=False)

@@ -15,6 +15,7 @@ from typing import IO, NamedTuple
 from oracle import truth
 
 DIRECTORY = Path(__file__).parents[1] / "data" / "golden"
+OLD = DIRECTORY.parent / "old"  # smaller ones, of brokers before 4.9 (tests/interop/older.py)
 VERSIONS = sorted(path.name for path in DIRECTORY.glob("*") if (path / "store.tar.xz").exists())
 _BLOCK = 1 << 16
 
@@ -28,9 +29,9 @@ class _Member(NamedTuple):
     blocks: list[tuple[int, bytes]]
 
 
-def unpack(version: str, target: Path) -> Path:
+def unpack(version: str, target: Path, directory: Path = DIRECTORY) -> Path:
     """The store, in a new directory. Holes stay holes: the timer's files alone are 40 MB of nothing."""
-    for member in _members(version):
+    for member in _members(version, directory):
         path = target / member.name
         if member.is_directory:
             path.mkdir(parents=True, exist_ok=True)
@@ -41,15 +42,15 @@ def unpack(version: str, target: Path) -> Path:
 
 
 @functools.cache
-def _members(version: str) -> list[_Member]:
+def _members(version: str, directory: Path) -> list[_Member]:
     """Many tests unpack one: that takes a fifth of a second but for the first time."""
-    with tarfile.open(DIRECTORY / version / "store.tar.xz") as packed:
+    with tarfile.open(directory / version / "store.tar.xz") as packed:
         files = ((each, packed.extractfile(each)) for each in packed)
         return [_Member(e.name, e.isdir(), e.size, list(_blocks(file)) if file else []) for e, file in files]
 
 
-def load_truth(version: str) -> truth.Truth:
-    with lzma.open(DIRECTORY / version / "dump.jsonl.xz", "rt") as lines:
+def load_truth(version: str, directory: Path = DIRECTORY) -> truth.Truth:
+    with lzma.open(directory / version / "dump.jsonl.xz", "rt") as lines:
         return truth.parse(lines)
 
 
