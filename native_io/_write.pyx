@@ -46,6 +46,9 @@ _REFUSALS = {
     RMQ_REFUSE_VALUE_SEPARATOR: "a value without the byte 0x02",
     RMQ_REFUSE_PROPERTIES_LENGTH: f"{RMQ_MAX_PROPERTIES_SIZE} bytes at most in all properties as they are stored",
     RMQ_REFUSE_DELAY: "a whole number as DELAY of a message in SCHEDULE_TOPIC_XXXX",
+    RMQ_REFUSE_LIGHT_TOPIC: "a topic, and not a light queue (LMQ), which has messages of topics",
+    RMQ_REFUSE_LIGHT_QUEUES: "no light queue (LMQ) in INNER_MULTI_DISPATCH, where only a broker numbers messages; "
+                             "leave the property out",
     RMQ_REFUSE_BODY_LENGTH: f"{RMQ_MAX_BODY} bytes at most (maxMessageSize)",
     RMQ_REFUSE_INNER_BATCH: "no inner batch (0x80), which a ConsumeQueue cannot hold",
     RMQ_REFUSE_STORE_TIMESTAMP: "a time after 1970",

@@ -10,6 +10,7 @@
 
 #include "arrow_in.h"
 #include "crc32.h"
+#include "light_queues.h"
 #include "memory.h"
 #include "properties.h"
 #include "schedule.h"
@@ -74,6 +75,8 @@ enum {
     RMQ_REFUSE_VALUE_SEPARATOR,
     RMQ_REFUSE_PROPERTIES_LENGTH,
     RMQ_REFUSE_DELAY,
+    RMQ_REFUSE_LIGHT_TOPIC,
+    RMQ_REFUSE_LIGHT_QUEUES,
     RMQ_REFUSE_BODY_LENGTH,
     RMQ_REFUSE_INNER_BATCH,
     RMQ_REFUSE_STORE_TIMESTAMP,
@@ -177,6 +180,7 @@ __attribute__((noinline)) static int rmq_check_topic(rmq_encoder *e, const uint8
         return rmq_refuse(why, RMQ_REFUSE_TOPIC_LENGTH, RMQ_IN_TOPIC, n);
     for (int64_t i = 0; i < n; i++)
         if (!rmq_in_topic(p[i])) return rmq_refuse_text(why, RMQ_REFUSE_TOPIC_CHARACTERS, RMQ_IN_TOPIC, p, n);
+    if (rmq_is_light((rmq_text){p, n})) return rmq_refuse_text(why, RMQ_REFUSE_LIGHT_TOPIC, RMQ_IN_TOPIC, p, n);
     memcpy(e->topic, p, (size_t)n);
     e->topic_size = n;
     return 0;
@@ -216,6 +220,11 @@ static const struct {
 static inline int rmq_which_named(const uint8_t *name, int64_t size) {
     if (size == 4) return rmq_is(name, "TAGS", 4) ? 0 : rmq_is(name, "KEYS", 4) ? 1 : -1;
     return size == 8 && rmq_is(name, "UNIQ_KEY", 8) ? 2 : -1;
+}
+
+/* Does a property put the message into light queues? A broker that is told so numbers it in each of them. */
+static inline int rmq_is_dispatch(const uint8_t *name, int64_t name_size, const uint8_t *value, int64_t size) {
+    return name_size == 20 && memcmp(name, "INNER_MULTI_DISPATCH", 20) == 0 && rmq_names_light((rmq_text){value, size});
 }
 
 /* The property CRC is a broker's, of a unit with other fields than this one. */
@@ -273,7 +282,7 @@ __attribute__((noinline, cold)) static int rmq_check_separators(const rmq_rows *
 /* The property string: the map's entries in their order, the named ones from their columns where those are not null. A
  * pair without a value is left out, as every parser drops it. Returns the size of the string, or -1. */
 static inline int64_t rmq_put_property_string(const rmq_rows *r, int64_t row, uint8_t *const to, int is_schedule,
-                                              rmq_refusal *why) {
+                                              int is_dispatched, rmq_refusal *why) {
     rmq_pairs out = {to, 0};
     int pending[RMQ_NAMED]; /* -1: the column has none; 1: it has, and 0: it is written */
     for (int which = 0; which < RMQ_NAMED; which++)
@@ -299,6 +308,8 @@ static inline int64_t rmq_put_property_string(const rmq_rows *r, int64_t row, ui
         }
         if (is_schedule && name_size == 5 && rmq_is(name, "DELAY", 5) && !rmq_parse_int(value, size, &level))
             return rmq_refuse_text(why, RMQ_REFUSE_DELAY, RMQ_IN_PROPERTIES, value, size);
+        if (is_dispatched && rmq_is_dispatch(name, name_size, value, size))
+            return rmq_refuse_text(why, RMQ_REFUSE_LIGHT_QUEUES, RMQ_IN_PROPERTIES, value, size);
         rmq_put_pair(&out, name, name_size, r->names.data_end - name >= 32, value, size,
                      r->contents.data_end - value >= 32);
     }
@@ -375,7 +386,8 @@ static inline int64_t rmq_encode_row(rmq_encoder *e, const rmq_rows *r, int64_t 
     *p++ = (uint8_t)topic_size;
     rmq_copy(p, topic, topic_size, c[RMQ_IN_TOPIC].data_end - topic >= 32);
     p += topic_size;
-    const int64_t n = rmq_put_property_string(r, row, p + 2, rmq_is_schedule_topic(topic, topic_size), why);
+    const int64_t n = rmq_put_property_string(r, row, p + 2, rmq_is_schedule_topic(topic, topic_size),
+                                              rmq_is_dispatched(topic, topic_size, sys_flag), why);
     if (n < 0) return -1;
     rmq_put_i16(p, (int16_t)n);
     p += 2 + n;

@@ -53,17 +53,33 @@ static inline int64_t rmq_light_offset(rmq_text text) {
     return value > INT64_MAX ? -1 : (int64_t)value;
 }
 
-/* Before the first light queue of a unit. Not dispatched are what is in no queue at all, retried and delayed messages, and
- * those of topics rmq_sys_...; and where both lists differ in length. */
-static inline rmq_light rmq_lights_of(const rmq_unit *u, rmq_text names, rmq_text offsets) {
+/* Are messages of a topic dispatched to light queues? Not what is in no queue at all, retried and delayed messages, and
+ * those of topics rmq_sys_... */
+static inline int rmq_is_dispatched(const uint8_t *topic, int64_t size, int32_t sys_flag) {
     static const char *const without[] = {"%RETRY%", "rmq_sys_"};
-    const rmq_light none = {{NULL, 0}, {NULL, 0}, NULL, 0, 0};
-    const int32_t type = u->sys_flag & RMQ_SYSFLAG_TRANSACTION_TYPE;
-    if (names.bytes == NULL || offsets.bytes == NULL) return none;
-    if (type == RMQ_SYSFLAG_TRANSACTION_PREPARED || type == RMQ_SYSFLAG_TRANSACTION_ROLLBACK) return none;
+    const int32_t type = sys_flag & RMQ_SYSFLAG_TRANSACTION_TYPE;
+    if (type == RMQ_SYSFLAG_TRANSACTION_PREPARED || type == RMQ_SYSFLAG_TRANSACTION_ROLLBACK) return 0;
     for (size_t i = 0; i < sizeof without / sizeof *without; i++)
-        if (u->topic_length >= (int32_t)strlen(without[i]) && memcmp(u->topic, without[i], strlen(without[i])) == 0) return none;
-    if (rmq_is_schedule_topic(u->topic, u->topic_length)) return none;
+        if (size >= (int64_t)strlen(without[i]) && memcmp(topic, without[i], strlen(without[i])) == 0) return 0;
+    return !rmq_is_schedule_topic(topic, size);
+}
+
+static inline int rmq_is_light(rmq_text name) {
+    return name.size >= RMQ_LIGHT_PREFIX_SIZE && memcmp(name.bytes, "%LMQ%", RMQ_LIGHT_PREFIX_SIZE) == 0;
+}
+
+/* Does a list of names have a light queue? */
+static inline int rmq_names_light(rmq_text names) {
+    for (rmq_text name = rmq_first_of(&names); name.bytes != NULL; name = rmq_first_of(&names))
+        if (rmq_is_light(name)) return 1;
+    return 0;
+}
+
+/* Before the first light queue of a unit. A message is in none where both lists differ in length. */
+static inline rmq_light rmq_lights_of(const rmq_unit *u, rmq_text names, rmq_text offsets) {
+    const rmq_light none = {{NULL, 0}, {NULL, 0}, NULL, 0, 0};
+    if (names.bytes == NULL || offsets.bytes == NULL) return none;
+    if (!rmq_is_dispatched(u->topic, u->topic_length, u->sys_flag)) return none;
     names = rmq_without_last_commas(names);
     offsets = rmq_without_last_commas(offsets);
     return rmq_count_of(names) == rmq_count_of(offsets) ? (rmq_light){names, offsets, NULL, 0, 0} : none;
@@ -73,7 +89,7 @@ static inline rmq_light rmq_lights_of(const rmq_unit *u, rmq_text names, rmq_tex
 static inline int rmq_next_light(rmq_light *light) {
     while (light->names.bytes != NULL) {
         const rmq_text name = rmq_first_of(&light->names), offset = rmq_first_of(&light->offsets);
-        if (name.size < RMQ_LIGHT_PREFIX_SIZE || memcmp(name.bytes, "%LMQ%", RMQ_LIGHT_PREFIX_SIZE) != 0) continue;
+        if (!rmq_is_light(name)) continue;
         if (memchr(name.bytes, '/', (size_t)name.size) != NULL) continue;
         light->name = name.bytes;
         light->name_size = name.size;

@@ -302,6 +302,32 @@ def test_numbers() -> None:
         _refused("sysFlag", reason.format(flag), sysFlag=flag)
 
 
+def test_light_queues() -> None:
+    """A broker numbers a message in each light queue; nothing else does, so who asks for that is refused by name. Where
+    the property is only left from before, it means nothing."""
+    _refused(
+        "topic",
+        "expected a topic, and not a light queue (LMQ), which has messages of topics, found '%LMQ%a'",
+        topic="%LMQ%a",
+    )
+    expected = (
+        "no light queue (LMQ) in INNER_MULTI_DISPATCH, where only a broker numbers messages; leave the property out"
+    )
+    for names in ("%LMQ%a", "a,%LMQ%a", "%LMQ%$parent$lite,", ",,%LMQ%"):
+        properties = {"INNER_MULTI_DISPATCH": names, "INNER_MULTI_QUEUE_OFFSET": "0,0"}
+        _refused("properties", f"expected {expected}, found {names!r}", properties=properties)
+        for other in ({"topic": "%RETRY%g"}, {"topic": "SCHEDULE_TOPIC_XXXX"}, {"topic": "rmq_sys_a"}, {"sysFlag": 4}):
+            row = message(properties=properties, **other)
+            assert _encode([row]) == [_expected(row)]
+    for name, value in (
+        ("INNER_MULTI_DISPATCH", "a,LMQ%b,%LMQ"),
+        ("INNER_MULTI_DISPATCH", ""),
+        ("INNER_MULTI_DISPATCX", "%LMQ%a"),
+    ):
+        row = message(properties={name: value})
+        assert _encode([row]) == [_expected(row)]
+
+
 def test_bodies() -> None:
     _refused(
         "body", f"expected {MAX_BODY} bytes at most (maxMessageSize), found {MAX_BODY + 1}", body=bytes(MAX_BODY + 1)

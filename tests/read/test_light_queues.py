@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -176,6 +178,25 @@ def test_a_copy_keeps_them(tmp_path: Path) -> None:
         assert problems <= {"longRecovery"}
         topics = json.loads((tmp_path / name / "config" / "topics.json").read_text())["topicConfigTable"]
         assert not [topic for topic in topics if topic.startswith("%LMQ%")]
+
+
+def test_a_write_makes_none(tmp_path: Path) -> None:
+    """Only a broker numbers messages in light queues: it is refused by name; others leave them as they are."""
+    light_store(tmp_path, random.Random(8), 100, odd=0)
+    before = {path: path.read_bytes() for path in (tmp_path / "consumequeue").glob("%LMQ%*/0/*")}
+    rows = rmqstore_spark.Store(tmp_path).messages(["topic", "body", "properties"]).read_all()
+    with pytest.raises(
+        rmqstore_spark.RmqStoreError, match=r"no light queue .LMQ. in INNER_MULTI_DISPATCH.*found '%LMQ%"
+    ):
+        rmqstore_spark.write_store(tmp_path, rows, mode="append")
+    plain = rows.append_column("keys", pa.repeat("new", len(rows))).drop_columns("properties")
+    wanted = pc.invert(pc.match_substring_regex(plain.column("topic"), "^(rmq_sys|RMQ_SYS|%RETRY|SCHEDULE)"))
+    assert rmqstore_spark.write_store(tmp_path, plain.filter(wanted), mode="append") == pc.sum(wanted).as_py()
+    assert {path: path.read_bytes() for path in (tmp_path / "consumequeue").glob("%LMQ%*/0/*")} == before
+    new = reading.read(tmp_path, key="new", columns=["multiDispatch"])
+    assert new
+    assert {row["multiDispatch"] for row in new} == {None}
+    assert [row for row in rmqstore_spark.Store(tmp_path).check().to_pylist() if "%LMQ%" in (row["topic"] or "")] == []
 
 
 def _ends(root: Path) -> dict[str, tuple[int, int]]:
