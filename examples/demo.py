@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+
+from rmqstore_spark.cli.main import exit_code
 
 HERE = Path(__file__).resolve().parent
 SAMPLE_STORE = HERE.parent / "sample_store"
@@ -27,6 +32,15 @@ def quiet_spark() -> SparkSession:
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}")
         .getOrCreate()
     )
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Says what it waits for, and how long that took."""
+    print(f"{what} ... ", end="", flush=True)
+    begin = time.monotonic()
+    yield
+    print(f"{time.monotonic() - begin:.0f} s")
 
 
 def show(spark: SparkSession, store: str) -> None:
@@ -57,7 +71,7 @@ def show(spark: SparkSession, store: str) -> None:
         .show(truncate=False)
     )
 
-    print("The keys used most (only the column `keys` is decoded for this):")
+    print("The keys used most (only the column `keys` is decoded for this):", flush=True)
     (
         spark.read.format("rmqstore")
         .schema("keys string")
@@ -71,13 +85,18 @@ def show(spark: SparkSession, store: str) -> None:
     )
 
 
-def main() -> None:
-    spark = quiet_spark()
+def main() -> int:
+    store = sys.argv[1] if len(sys.argv) > 1 else str(SAMPLE_STORE)
+    with waiting("Starting Spark, which takes some seconds (up to a minute on a busy machine)"):
+        spark = quiet_spark()
     try:
-        show(spark, sys.argv[1] if len(sys.argv) > 1 else str(SAMPLE_STORE))
+        show(spark, store)
     finally:
-        spark.stop()
+        with waiting("Stopping Spark"):
+            spark.stop()
+    print("\nThe same store at a terminal, without Spark:\n\n$ rmqstore show", store, flush=True)
+    return exit_code(["show", store])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,6 +5,7 @@ and the methods of Store that give tables.
 tests/repo/test_reference.py fails where it is not what the code says.
 """
 
+import functools
 import re
 import sys
 import textwrap
@@ -349,7 +350,7 @@ def page(name: str) -> str:
 FILES: dict[Path, Callable[[], str]] = {
     Path("rmqstore_spark/tables/methods.py"): methods,
     figures.PICTURE: lambda: figures.draw([figure for figure in figures.read() if figure.front]),
-    screenshot.PICTURE: lambda: screenshot.draw(screenshot.shown()),
+    **{path: functools.partial(screenshot.picture, path) for path in screenshot.SCREENS},
 }
 
 

@@ -1,12 +1,17 @@
-"""Draws docs/show.svg: what `rmqstore show sample_store` prints at a terminal. `make reference` runs it.
+"""Draws screens: what commands print at a terminal, for README and docs/. `make reference` runs it.
 
-tests/repo/test_reference.py fails where the picture is not what the command prints.
+tests/repo/test_reference.py fails where a picture is not what its command prints. The screens are so narrow that they
+can be read on a phone.
 """
 
 import contextlib
-import dataclasses
 import io
 import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from unittest import mock
@@ -17,18 +22,40 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from rmqstore_spark.cli.reading import stores_of
-from rmqstore_spark.cli.show import show_summary
-from rmqstore_spark.jobs.summary import summarize
+from rmqstore_spark.cli import findings, show
+from rmqstore_spark.cli.commands import Rmqstore
+from rmqstore_spark.errors import one_line
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURE = Path("docs/show.svg")
+_COLUMNS = 52
 
-_COLUMNS = 88
-_CELL, _LINE, _MARGIN, _SIZE = 8, 18, 18, 13
+
+@dataclass(frozen=True)
+class Screen:
+    """A picture.
+
+    Attributes:
+        command: what is typed; sample_store is there, and `crashed`, which is a damaged copy of it.
+        title: what the picture shows, for those who do not see it.
+    """
+
+    command: str
+    title: str
+
+
+SCREENS = {
+    Path("docs/show.svg"): Screen("rmqstore show sample_store", "What rmqstore show prints of sample_store"),
+    Path("docs/lag.svg"): Screen("rmqstore lag sample_store", "What rmqstore lag prints of sample_store"),
+    Path("docs/check.svg"): Screen("rmqstore check crashed", "What rmqstore check prints of a damaged store"),
+    Path("docs/salvage.svg"): Screen(
+        "rmqstore salvage crashed saved", "What rmqstore salvage prints: the messages that are lost"
+    ),
+}
+
+_CELL, _LINE, _MARGIN, _SIZE = 8, 18, 12, 13
 _TITLE_BAR = 30
 _BARS = "▁▂▃▄▅▆▇█"
-_COLORS = {1: "#ff7b72", 3: "#e3b341", 6: "#56d4dd"}  # red, yellow, cyan, by a terminal's numbers
+_COLORS = {1: "#ff7b72", 2: "#7ee787", 3: "#e3b341", 6: "#56d4dd"}  # red, yellow, cyan, by a terminal's numbers
 _PLAIN, _DIM, _BRIGHT = "#d0d7de", "#8b949e", "#ffffff"
 
 
@@ -37,34 +64,74 @@ class _Terminal(io.StringIO):
         return True
 
 
-def shown() -> str:
-    """What the command prints at a terminal, with the codes for colours; the store by its name only."""
-    (store,) = stores_of([str(ROOT / "sample_store")], {})
-    summary = dataclasses.replace(summarize(store), root="sample_store")
+class _Errors(io.StringIO):
+    """Standard error, which is shown where standard output is, but has no progress bars."""
+
+    def __init__(self, out: io.StringIO) -> None:
+        super().__init__()
+        self._out = out
+
+    def write(self, text: str) -> int:
+        return self._out.write(text)
+
+
+@contextlib.contextmanager
+def _stores() -> Iterator[str]:
+    """A directory with the stores, which is the current one."""
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as name:
+        home = os.path.realpath(name)
+        for store in ("sample_store", "crashed"):
+            shutil.copytree(ROOT / "sample_store", Path(home, store))
+        Path(home, "crashed", "abort").touch()
+        with min(Path(home, "crashed", "commitlog").iterdir()).open("r+b") as log:
+            log.seek(20_000)
+            log.write(bytes(900))
+        os.chdir(home)
+        try:
+            yield home
+        finally:
+            os.chdir(before)
+
+
+def shown(screen: Screen) -> str:
+    """What a command prints at a terminal, with the codes for colours; stores by their names only."""
     out = _Terminal()
     terminal = {"COLUMNS": str(_COLUMNS), "LINES": "50", "TERM": "xterm-256color"}
-    with mock.patch.dict(os.environ, terminal), contextlib.redirect_stdout(out):
+    words = shlex.split(screen.command)[1:]
+    with _stores() as home, mock.patch.dict(os.environ, terminal), contextlib.ExitStack() as during:
         os.environ.pop("NO_COLOR", None)
-        show_summary(summary)
-    return out.getvalue()
+        for module in (findings, show):  # before lines are broken
+            named = mock.patch.object(module, "one_line", lambda text: one_line(str(text).replace(f"{home}/", "")))
+            during.enter_context(named)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Errors(out)):
+            Rmqstore().main(words, "rmqstore", standalone_mode=False)
+        return out.getvalue()
 
 
-def draw(text: str) -> str:
+def picture(path: Path) -> str:
+    """The picture at a path."""
+    return draw(SCREENS[path], shown(SCREENS[path]))
+
+
+def draw(screen: Screen, text: str) -> str:
     """The picture of what a terminal shows.
 
     Args:
         text: with ANSI codes.
     """
     plain = Console(width=_COLUMNS, color_system="truecolor", file=io.StringIO())
-    lines = plain.render_lines(Text.from_ansi(text), pad=False)
-    prompt = [Segment("$ ", Style(dim=True)), Segment("rmqstore show sample_store", Style(bold=True))]
-    lines = [prompt, [], *lines]
+    typed = plain.render_lines(Text(f"$ {screen.command}"), pad=False)
+    prompt = [[Segment("$ ", Style(dim=True)), Segment(screen.command[: _COLUMNS - 2], Style(bold=True))]]
+    if len(typed) > 1:
+        prompt = [[Segment("".join(part.text for part in line), Style(bold=True))] for line in typed]
+    lines = [*prompt, [], *plain.render_lines(Text.from_ansi(text), pad=False)]
     width = _COLUMNS * _CELL + 2 * _MARGIN
     height = _TITLE_BAR + len(lines) * _LINE + _MARGIN
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
         "<!-- Made by tools/screenshot.py from the code: make reference -->",
-        "<title>What rmqstore show prints of sample_store</title>",
+        f"<title>{escape(screen.title)}</title>",
         f"<style>text {{ font: {_SIZE}px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace }}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#161b22"/>',
     ]

@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
-from rmqstore_spark.cli.screen import console
+from rmqstore_spark.cli.screen import console, print_indented
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.verdict import Verdict, amount
 from rmqstore_spark.tables.check.problems import CALL, PROBLEMS
@@ -51,10 +51,10 @@ def show_findings(rows: list[dict[str, Any]], limit: int | None) -> None:
         out.print(Text.assemble((severity, _STYLES[severity]), f" {problem}: {amount(some)}  ", (advice, "dim")))
         few = some[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
         for row in few:
-            out.print(Text("  " + _place(row)), soft_wrap=True)
+            print_indented(out, _place(row))
         count += len(few)
         if len(few) < len(some):
-            out.print(Text(f"  ... and {len(some) - len(few):,} more; --limit 0 shows all"))
+            print_indented(out, f"... and {len(some) - len(few):,} more; --limit 0 shows all")
     unseen = by_problem.pop("notLookedAt", [])
     for row in unseen:
         out.print(Text(one_line(f"not looked at: {row['file']}: {row['found']}"), "dim"), soft_wrap=True)

@@ -57,10 +57,19 @@ def write(schema: pa.Schema, batches: Batches, path: str, names: list[str]) -> N
     for name in _OF_TIME.keys() & set(names):
         schema = schema.append(pa.field(name, pa.string()))
     parts = ds.partitioning(pa.schema([schema.field(name) for name in names]), flavor="hive")
+    failed: list[BaseException] = []
+
+    def rows() -> Batches:
+        try:
+            for batch in batches:
+                yield _with_parts(batch, schema)
+        except BaseException as why:  # raised below: where pyarrow's source fails, its threads may outlive the process
+            failed.append(why)
+
     made = f"{os.path.join(os.path.dirname(target), '.' + os.path.basename(target)[:50])}.{secrets.token_hex(8)}"
     try:
         ds.write_dataset(
-            (_with_parts(batch, schema) for batch in batches),
+            rows(),
             made,
             schema=schema,
             format="parquet",
@@ -68,6 +77,8 @@ def write(schema: pa.Schema, batches: Batches, path: str, names: list[str]) -> N
             max_partitions=_MOST_PARTS,
             file_options=ds.ParquetFileFormat().make_write_options(compression="zstd"),
         )
+        if failed:
+            raise failed[0]
         os.rename(made, target)
     except pa.ArrowInvalid as why:
         shutil.rmtree(made, ignore_errors=True)

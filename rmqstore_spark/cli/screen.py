@@ -84,7 +84,7 @@ def show_rows(
     for row in rows if limit is None else ():
         show(row)
     if left_out:
-        print(f"not shown: {', '.join(left_out)} (--wide shows all, --columns names columns)", file=sys.stderr)
+        print(f"not shown: {', '.join(left_out)} (--wide shows all)", file=sys.stderr)
     if limit is not None and next(rows, None) is not None:
         rows_shown = f"{len(first):,} rows" if len(first) > 1 else "row"
         print(f"the first {rows_shown}; --limit 0 shows all", file=sys.stderr)
@@ -117,17 +117,29 @@ def shortened(text: str, most: int) -> str:
     return text if cell_len(text) <= most else _sized(text, most)
 
 
-def _in_lines(text: str, width: int) -> list[str]:
-    """The text in lines of at most this many cells: at spaces, and a path before its slashes, where there are any."""
+def print_indented(out: Console, text: str, style: str = "") -> None:
+    """Print a line behind two spaces; at a terminal in several ones, where it is longer, each behind two spaces."""
+    width = max(_LEAST, out.width - _SPACE) if out.is_terminal else len(text) + 1
+    for line in _in_lines(text, width, len(text)):
+        out.print(Text(f"{' ' * _SPACE}{line}", style), soft_wrap=True)
+
+
+def _in_lines(text: str, width: int, most: int = _MOST_LINES) -> list[str]:
+    """The text in lines of at most this many cells: at spaces, and paths before their slashes, where there are any.
+
+    Args:
+        most: the most lines.
+    """
     lines: list[str] = []
-    while cell_len(text) > width and len(lines) < _MOST_LINES - 1:
-        at = len(text)
-        while cell_len(text[:at]) > width:  # a wide character has two cells
+    while cell_len(text) > width and len(lines) < most - 1:
+        at = min(len(text), width)
+        while cell_len(text[:at]) > width and at > 1:  # a wide character has two cells
             at -= 1
-        at = max(1, at)
         space = text.rfind(" ", 0, at + 1)
-        slash = text.rfind("/", 1, at + 1) if text.startswith("/") or "://" in text or lines else -1
-        at = slash if slash > at // 2 else space if space > at // 2 else at
+        word = text[space + 1 :].partition(" ")[0]
+        slash = text.rfind("/", space + 2, at + 1) if word.startswith("/") or "://" in word else -1
+        end = max(space, slash)
+        at = end if end > at // 3 else at
         lines.append(text[:at].rstrip())
         text = text[at:].lstrip()
     return [*lines, _sized(text, width).rstrip() if cell_len(text) > width else text]
@@ -141,7 +153,8 @@ def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[
     for name in texts:
         least = max(_LEAST if name != texts[0] else _LEAST_OF_FIRST, *(_end_of_path(row[name]) for row in rows))
         tight[name] = min(needed[name], max(len(name), least))
-        easy[name] = min(needed[name], max(tight[name], min(_EASY, needed[name] // 2)))
+        enough = min(_EASY, needed[name] // 2) if name != texts[0] else 0
+        easy[name] = min(needed[name], max(tight[name], enough))
     names = list(schema.names)
     while len(names) > 1 and sum(easy[name] + _SPACE for name in names[:-1]) + tight[names[-1]] > most:
         names.pop()

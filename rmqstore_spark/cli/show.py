@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqstore_spark.amounts import duration_text, size_text
-from rmqstore_spark.cli.screen import console, shortened
+from rmqstore_spark.cli.screen import console, print_indented, shortened
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.summary import GROUPS_TIMED, Summary
 from rmqstore_spark.tables.check.problems import PROBLEMS, Finding
@@ -37,11 +37,7 @@ def show_summary(summary: Summary, is_whole: bool = False) -> None:
     out = console(_PIPED)
     out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
     for line in _facts(summary, None if is_whole else _NOTABLE):
-        if out.is_terminal:
-            for part in Text(line).wrap(out, max(1, out.width - 2), overflow="fold"):
-                out.print(Text.assemble("  ", part))
-        else:
-            out.print(Text("  " + line), soft_wrap=True)
+        print_indented(out, line)
     if summary.topics:
         out.print()
         _show_topics(out, summary, None if is_whole else _TOPICS)

@@ -95,7 +95,10 @@ def amount(rows: Iterable[Row]) -> str:
     noun = PROBLEMS[some[0]["problem"]].counts
     if not noun:
         return counted(len(some), "finding")
-    count = sum(row["count"] or 1 for row in some)
+    counts = [row["count"] for row in some if row["count"] is not None]
+    if not counts:
+        return counted(len(some), "place")  # how much is unknown
+    count = sum(counts)
     number = f"{count:,} {noun if count != 1 else noun.removesuffix('s')}"
     return number if len(some) == 1 else f"{number} in {len(some):,} places"
 

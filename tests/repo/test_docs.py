@@ -5,6 +5,7 @@ Those with Spark are in tests/spark/test_docs.py. Nothing is left out.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -47,6 +48,8 @@ def test_without_spark(page: str, kitchen: Path) -> None:
         run_block(block, names)
     if page == "cookbook.md":
         assert pq.read_table(kitchen / "plain.parquet").num_rows == 60
+        hourly = pq.read_table(kitchen / "lake" / "hourly").to_pylist()
+        assert sorted((row["number"], row["state"]) for row in hourly) == [(1, "paid"), (2, "shipped")]
         retried = Store("copy_of_sample_store").messages(["keys"], subscribe="Retried").read_all()
         assert [retried["keys"].to_pylist().count(key) for key in ("retried-0", "retried-3")] == [2, 2]
     if page == "writing.md":
@@ -68,6 +71,8 @@ def test_at_a_terminal(page: str, kitchen: Path) -> None:
             assert found.stdout.strip() == block.output.strip()
     if page == "cookbook.md":
         assert pq.read_table(kitchen / "plain.parquet").num_rows == 60
+        orders = map(json.loads, (kitchen / "orders.jsonl").read_text().splitlines())
+        assert [order["body"]["state"] for order in orders] == ["paid", "shipped"]
 
 
 def test_against_a_bucket(kitchen: Path, monkeypatch: pytest.MonkeyPatch) -> None:

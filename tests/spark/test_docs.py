@@ -44,6 +44,8 @@ def test_every_example_runs(page: str, spark: SparkSession, kitchen: Path) -> No
         assert Store(kitchen / store).messages(columns=["topic"]).read_all().num_rows == count, store
     if page == "cookbook.md":
         assert pq.read_table(kitchen / "lake" / "plain").num_rows == 60
+        orders = pq.read_table(kitchen / "lake" / "orders").to_pylist()
+        assert sorted(row["order"]["state"] for row in orders) == ["paid", "shipped"]
         assert pq.read_table(kitchen / "lake" / "live").num_rows == Store("sample_store").messages().read_all().num_rows
 
 

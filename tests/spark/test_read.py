@@ -287,6 +287,8 @@ def test_create_table_says_what_to_do(spark: SparkSession, small_store: Path) ->
             spark.sql("SELECT count(*) FROM rmq_table").collect()
     finally:
         spark.sql("DROP TABLE rmq_table")
+    with pytest.raises(PySparkException):
+        spark.sql(f"SELECT count(*) FROM rmqstore.`{small_store}`").collect()
 
 
 def test_a_file_deleted_between_planning_and_reading(spark: SparkSession, tmp_path: Path, small_store: Path) -> None:

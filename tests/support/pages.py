@@ -62,6 +62,8 @@ def make_kitchen(path: Path) -> None:
     for name in ("sample_store", "copy_of_sample_store"):
         shutil.copytree(ROOT / "sample_store", path / name)
     write_store(path / "other_store", pa.table({"topic": ["Plain"] * 5, "body": ["x"] * 5}))
+    bodies = ['{"number": 1, "state": "paid"}', '{"number": 2, "state": "shipped"}']
+    write_store(path / "json_store", pa.table({"topic": ["Paid"] * 2, "body": bodies}))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL, WRONG
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import OF_FINDINGS, output_options, some_paths, table_options
 from rmqstore_spark.errors import one_line
+from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table
 
@@ -33,7 +34,8 @@ def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
     with progress_bars():
         stores, found = checked(paths, {**given, "columns": ",".join(needed)})
     if output.is_table and "columns" not in given and output.sort is None:
-        _show(stores, found, output.limit)
+        with heard(is_silent=True):  # of what the findings say
+            _show(stores, found, output.limit)
     else:
         names = shown.names
         if output.is_table and "columns" not in given:

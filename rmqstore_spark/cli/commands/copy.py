@@ -11,6 +11,7 @@ from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import OF_FINDINGS, options_for, output_options, some_paths
 from rmqstore_spark.errors import counted
 from rmqstore_spark.query.options import WRITE_OPTIONS, Use, of_stores
+from rmqstore_spark.read.run.told import heard
 
 _PARAMETERS: list[click.Parameter] = [
     some_paths("SOURCE... TARGET"),
@@ -57,7 +58,7 @@ def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvag
     *sources, target = paths
     has_index = given.pop("messageIndexEnable", "true") == "true"
     store = Store(sources, **of_stores(given))
-    with progress_bars():
+    with progress_bars(), heard(is_silent=is_salvage):  # what is lost is shown below
         make = store.salvage if is_salvage else store.copy
         made = make(target, messageIndexEnable=has_index, **given)  # type: ignore[arg-type]
     click.echo(f"{target} has {counted(made.messages, 'message')}", err=True)

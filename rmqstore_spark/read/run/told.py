@@ -19,11 +19,13 @@ class Listener:
 
     Attributes:
         is_once: whether damage that was heard of already is not logged again.
+        is_silent: whether no damage is logged: whoever listens tells it.
         is_lost: whether damage was heard of that no replica makes good for.
         heard: the texts.
     """
 
     is_once: bool = False
+    is_silent: bool = False
     is_lost: bool = False
     heard: set[str] = field(default_factory=set)
 
@@ -32,13 +34,14 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("_listeners", default=
 
 
 @contextlib.contextmanager
-def heard(is_once: bool = False) -> Iterator[Listener]:
+def heard(is_once: bool = False, is_silent: bool = False) -> Iterator[Listener]:
     """A listener to the reads within the context.
 
     Args:
         is_once: for work that goes through a damaged log several times: each damage is logged once.
+        is_silent: for work that tells of the damage itself: none is logged.
     """
-    listener = Listener(is_once)
+    listener = Listener(is_once, is_silent)
     before = _listeners.set((*_listeners.get(), listener))
     try:
         yield listener
@@ -68,7 +71,7 @@ def say_mended(place: str, path: str) -> None:
 def _say(text: str, is_lost: bool) -> None:
     is_new = True
     for listener in _listeners.get():
-        is_new &= not (listener.is_once and text in listener.heard)
+        is_new &= not (listener.is_silent or (listener.is_once and text in listener.heard))
         listener.heard.add(text)
         listener.is_lost |= is_lost
     if is_new:
