@@ -14,11 +14,25 @@ cdef extern from "scan.h" nogil:
     void rmq_scan(rmq_walk *w, int64_t *positions, int64_t capacity)
     void rmq_find(rmq_walk *w)
 
+cdef extern from "expand.h" nogil:
+    ctypedef struct rmq_zstd_library:
+        pass
+    ctypedef struct rmq_expander:
+        pass
+    rmq_zstd_library rmq_zstd_library_at(const uintptr_t *functions)
+    rmq_expander *rmq_new_expander(const rmq_zstd_library *library)
+
+cdef extern from "body_search.h" nogil:
+    ctypedef struct rmq_body_search:
+        pass
+    ctypedef int (*rmq_body_judge)(void *asked, const uint8_t *body, int64_t n, int32_t sys_flag) noexcept
+    rmq_body_search *rmq_new_body_search(const rmq_zstd_library *library, rmq_body_judge judge, void *asked)
+
 cdef extern from "conditions.h" nogil:
     enum:
-        RMQ_BY_OFFSET_MSG_ID, RMQ_BY_UNIQ_KEY, RMQ_BY_LIGHT_QUEUE
+        RMQ_BY_OFFSET_MSG_ID, RMQ_BY_UNIQ_KEY, RMQ_BY_LIGHT_QUEUE, RMQ_BY_PROPERTY, RMQ_BY_BODY
     ctypedef struct rmq_values:
-        pass
+        rmq_body_search *body
     rmq_values *rmq_add_values(rmq_list *conditions, int32_t condition, int32_t field)
     ctypedef struct rmq_bounds:
         int64_t least
@@ -32,6 +46,7 @@ cdef extern from "select.h" nogil:
         rmq_bounds store_timestamp
         rmq_bounds physical_offset
         int any_queue
+        int looks_in_bodies
         int explodes
         rmq_list conditions
     ctypedef struct rmq_claims:
@@ -115,14 +130,6 @@ cdef extern from "tiling.h" nogil:
     uint64_t rmq_fingerprint(int64_t offset)
     int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count)
 
-cdef extern from "expand.h" nogil:
-    ctypedef struct rmq_zstd_library:
-        pass
-    ctypedef struct rmq_expander:
-        pass
-    rmq_zstd_library rmq_zstd_library_at(const uintptr_t *functions)
-    rmq_expander *rmq_new_expander(const rmq_zstd_library *library)
-
 cdef extern from "decode.h" nogil:
     enum:
         RMQ_COLUMNS
@@ -155,8 +162,10 @@ cdef extern from "arrow.h" nogil:
 
 cdef class Filter(OneAtATime):
     cdef rmq_filter filter
-    cdef object judge
+    cdef object judge, body_judge
     cdef int _add(self, int number, int field, values) except -1
+    # Let the condition that was added last look into bodies.
+    cdef int _search(self, const rmq_zstd_library *library) except -1
     # Have the judge decide on the queue of a unit, where a walk ended with ASK.
     cdef int ask(self, const rmq_unit *unit) except -1
 

@@ -61,9 +61,14 @@ class Filter:
             times in milliseconds), and tags, keys, msgId and offsetMsgId (texts); `word` stands for each of the
             space-separated words of keys. `lightQueue` has a mapping: names of light queues (LMQ), each with the
             (least, most) offset of messages in that queue. Conditions are tested in the given order: those on tags,
-            keys and msgId cost most.
+            keys and msgId cost most. `property` has a mapping with one name and the value of that property, where the
+            case of ASCII letters in names does not count; `body` one text, as bytes, that the body contains once it is
+            decompressed.
         explodes: whether each message of a batch (sysFlag 0xC0) is looked at: a batch is selected if one of its
             messages is. Without, the unit counts as one message.
+        body_judge: whether a message is selected whose body is not decompressed here; called with the body as stored,
+            and sysFlag. None: it is.
+        zstd: as of Decoder.
 
     Raises:
         ValueError: a condition names no column, or one that is not in this list.
@@ -77,6 +82,8 @@ class Filter:
         judge: Callable[[bytes, int], tuple[int, int] | None] | None = None,
         conditions: Sequence[Mapping[str, Collection[Any]]] = (),
         explodes: bool = False,
+        body_judge: Callable[[bytes, int], bool] | None = None,
+        zstd: Sequence[int] = ...,
     ) -> None: ...
     def scan(
         self,

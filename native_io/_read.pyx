@@ -50,8 +50,8 @@ class UnitKind(enum.IntEnum):
 
 # In the order of conditions.h.
 _FIELDS = ("queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId", "tags", "keys", "word", "msgId",
-           "lightQueue")
-assert len(_FIELDS) == RMQ_BY_LIGHT_QUEUE + 1
+           "lightQueue", "property", "body")
+assert len(_FIELDS) == RMQ_BY_BODY + 1
 _OFFSET_MSG_ID = re.compile("[0-9A-F]{32}(?:[0-9A-F]{24})?")  # with an IPv4 and an IPv6 host
 _SHOWN = "\N{REPLACEMENT CHARACTER}"  # for what is no UTF-8
 
@@ -94,26 +94,65 @@ def _as_stored(int field, values):
         stored = {int.to_bytes(value, 8, "big", signed=True) for value in values}
     elif field == RMQ_BY_OFFSET_MSG_ID:
         stored = {bytes.fromhex(value) for value in values if _OFFSET_MSG_ID.fullmatch(value)}
+    elif field == RMQ_BY_PROPERTY:
+        stored = {f"{name}\1{value}".encode() for name, value in values.items()}
+    elif field == RMQ_BY_BODY:
+        stored = set(values)
     else:
         stored = {str.encode(value) for value in values}
     return sorted(stored, key=lambda value: (len(value), value))
 
 
+cdef rmq_zstd_library zstd_library(addresses) except *:
+    """The functions of libzstd at these addresses; none where one is 0."""
+    cdef uintptr_t[3] functions
+    if len(addresses) != len(ZSTD_FUNCTIONS):
+        raise ValueError(f"zstd must be the addresses of {ZSTD_FUNCTIONS}")
+    for i, at in enumerate(addresses):
+        functions[i] = at if all(addresses) else 0
+    return rmq_zstd_library_at(functions)
+
+
+cdef int judge_body(void *asked, const uint8_t *body, int64_t n, int32_t sys_flag) noexcept with gil:
+    """Whether to select a message whose body the kernel does not decompress. After an error it is: whoever decompresses
+    the body then meets the same."""
+    cdef Filter self = <Filter>asked
+    try:
+        return self.body_judge is None or bool(self.body_judge(body[:n], sys_flag))
+    except Exception:
+        return True
+
+
 cdef class Filter(OneAtATime):
-    def __cinit__(self, *, store_timestamp=_ANY, commit_log_offset=_ANY, judge=None, conditions=(), bint explodes=False):
+    def __cinit__(self, *, store_timestamp=_ANY, commit_log_offset=_ANY, judge=None, conditions=(), bint explodes=False,
+                  body_judge=None, zstd=(0, 0, 0)):
+        cdef rmq_zstd_library library = zstd_library(zstd)
         self.filter.explodes = explodes
         self.filter.store_timestamp = _bounds(store_timestamp)
         self.filter.physical_offset = _bounds(commit_log_offset)
         self.filter.any_queue = judge is None
         self.judge = judge
+        self.body_judge = body_judge
         for number, condition in enumerate(conditions):
             if not condition or not set(condition) <= set(_FIELDS):
                 raise ValueError(f"a condition must be about some of {_FIELDS}, found {condition}")
             for name, values in condition.items():
+                if name in ("property", "body") and len(values) != 1:
+                    raise ValueError(f"a condition on {name} has one value, found {len(values)}")
                 self._add(number, _FIELDS.index(name), values)
+                if name == "body":
+                    self._search(&library)
 
     def __dealloc__(self):
         rmq_free_filter(&self.filter)
+
+    cdef int _search(self, const rmq_zstd_library *library) except -1:
+        cdef rmq_values *added = <rmq_values *>self.filter.conditions.data + self.filter.conditions.size - 1
+        added.body = rmq_new_body_search(library, judge_body, <void *>self)
+        if added.body == NULL:
+            raise MemoryError()
+        self.filter.looks_in_bodies = True
+        return 0
 
     cdef int _add(self, int number, int field, values) except -1:
         cdef rmq_values *added = rmq_add_values(&self.filter.conditions, number, field)
@@ -125,7 +164,8 @@ cdef class Filter(OneAtATime):
                 raise MemoryError()
             if field == RMQ_BY_LIGHT_QUEUE and rmq_add_bounds(added, _bounds(values[value.decode()])) != 0:
                 raise MemoryError()
-        if field > RMQ_BY_OFFSET_MSG_ID and any(_SHOWN in value for value in values):
+        texts = values.values() if field == RMQ_BY_PROPERTY else () if field == RMQ_BY_BODY else values
+        if field > RMQ_BY_OFFSET_MSG_ID and any(_SHOWN in value for value in texts):
             if rmq_compare_as_shown(added) != 0:
                 raise MemoryError()
         return 0
@@ -358,7 +398,6 @@ def array_address(capsule):
 
 cdef class Decoder(OneAtATime):
     def __cinit__(self, columns, *, bint explodes=False, int64_t expand=0, zstd=(0, 0, 0)):
-        cdef uintptr_t[3] functions
         cdef rmq_zstd_library library
         self.columns = tuple(columns)
         known = (*COLUMNS, BATCH_INDEX)
@@ -375,10 +414,8 @@ cdef class Decoder(OneAtATime):
             self.decoder.asked |= <uint32_t>1 << self.order[i]
         if expand < 0 or expand >= 1 << 31 or len(zstd) != len(ZSTD_FUNCTIONS):
             raise ValueError(f"expand must be from 0 to 2 GiB and zstd the addresses of {ZSTD_FUNCTIONS}")
+        library = zstd_library(zstd)
         if expand > 0:
-            for i, at in enumerate(zstd):
-                functions[i] = at if all(zstd) else 0
-            library = rmq_zstd_library_at(functions)
             self.decoder.enough = expand
             self.decoder.expander = rmq_new_expander(&library)
             if self.decoder.expander == NULL:

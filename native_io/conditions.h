@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "body_search.h"
 #include "light_queues.h"
 #include "memory.h"
 #include "properties.h"
@@ -27,6 +28,8 @@ enum {
     RMQ_BY_WORD, /* one of the words of KEYS, which spaces separate */
     RMQ_BY_UNIQ_KEY,
     RMQ_BY_LIGHT_QUEUE, /* one of the message's light queues, with bounds of its offset there */
+    RMQ_BY_PROPERTY,    /* name 0x01 value: a single one */
+    RMQ_BY_BODY,        /* bytes that the body contains: a single text */
 };
 
 typedef struct {
@@ -46,6 +49,7 @@ typedef struct {
     rmq_list spans, bytes; /* of rmq_value; of them all */
     rmq_list bounds; /* of rmq_bounds: of each value, where the field is the light queue */
     int64_t longest;
+    rmq_body_search *body; /* where the field is the body */
     uint8_t *shown; /* space for a text as shown; NULL where no value has U+FFFD: texts then differ if bytes do */
 } rmq_values;
 
@@ -84,6 +88,7 @@ static void rmq_free_conditions(rmq_list *conditions) {
         free(v->bytes.data);
         free(v->bounds.data);
         free(v->shown);
+        rmq_free_body_search(v->body);
     }
     free(conditions->data);
 }
@@ -142,10 +147,52 @@ static inline int rmq_is_property(const rmq_values *v, rmq_text text) {
     return text.bytes != NULL && rmq_is_value(v, text.bytes, text.size);
 }
 
+static inline uint8_t rmq_lower(uint8_t c) { return c >= 'A' && c <= 'Z' ? c | 0x20 : c; }
+
+/* Are two names the same but for the case of ASCII letters? */
+static inline int rmq_same_but_for_case(const uint8_t *a, const uint8_t *b, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (rmq_lower(a[i]) != rmq_lower(b[i])) return 0;
+    return 1;
+}
+
+/* Has the message a property of this name and value? The case of names does not count; the last one of a name does. */
+__attribute__((noinline)) static int rmq_has_property(const rmq_values *v, const rmq_unit *u) {
+    if (v->spans.size == 0) return 0;
+    const rmq_value *const span = v->spans.data;
+    const uint8_t *const name = (const uint8_t *)v->bytes.data + span->at;
+    const uint8_t *const split = memchr(name, 1, (size_t)span->size);
+    const uint8_t *p = u->properties, *const stop = p + u->properties_length;
+    if (split == NULL) return 0;
+    const int64_t name_size = split - name, value_size = span->size - name_size - 1;
+    int holds = 0;
+    while (p < stop) {
+        const uint8_t *end = memchr(p, 2, (size_t)(stop - p));
+        if (end == NULL) end = stop;
+        if (end - p > name_size + 1 && p[name_size] == 1 && rmq_same_but_for_case(p, name, name_size)) {
+            const uint8_t *value = p + name_size + 1;
+            int64_t n = end - value;
+            if (v->shown != NULL) {
+                n = rmq_show(value, n, v->shown, v->longest);
+                value = v->shown;
+            }
+            holds = n == value_size && memcmp(value, split + 1, (size_t)n) == 0;
+        }
+        p = end < stop ? end + 1 : stop;
+    }
+    return holds;
+}
+
+/* Does the body contain the text? */
+__attribute__((noinline)) static int rmq_has_in_body(const rmq_values *v, const rmq_unit *u) {
+    const rmq_value *const span = v->spans.data;
+    return v->spans.size > 0 && rmq_body_contains(v->body, u, (const uint8_t *)v->bytes.data + span->at, span->size);
+}
+
 /* Has the unit's field one of the values? `labels` are the unit's properties, once found (*known). */
 static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labels *labels, int *known) {
     uint8_t id[20 + 8];
-    if (v->field >= RMQ_BY_TAGS && !*known) {
+    if (v->field >= RMQ_BY_TAGS && v->field <= RMQ_BY_UNIQ_KEY && !*known) {
         rmq_find_labels(u->properties, u->properties_length, labels);
         *known = 1;
     }
@@ -163,6 +210,8 @@ static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labe
     case RMQ_BY_KEYS: return rmq_is_property(v, labels->keys);
     case RMQ_BY_WORD: return labels->keys.bytes != NULL && rmq_has_word(v, labels->keys.bytes, labels->keys.size);
     case RMQ_BY_UNIQ_KEY: return rmq_is_property(v, labels->uniq_key);
+    case RMQ_BY_PROPERTY: return rmq_has_property(v, u);
+    case RMQ_BY_BODY: return rmq_has_in_body(v, u);
     default: return rmq_is_in_light_queue(v, u);
     }
 }

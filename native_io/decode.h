@@ -582,7 +582,8 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
                 w->status = f->status;
                 break;
             }
-            if (w->verify_crc && (w->status = rmq_check_crc(&u, &w->why)) != RMQ_OK) break;
+            const int is_checked = f->looks_in_bodies; /* by the verdict */
+            if (w->verify_crc && !is_checked && (w->status = rmq_check_crc(&u, &w->why)) != RMQ_OK) break;
         }
         begun = -1;
         if (__builtin_expect(explodes && rmq_is_batch(&u), 0)) {

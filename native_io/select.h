@@ -23,6 +23,7 @@ typedef struct {
     rmq_list judged;   /* of rmq_bounds: which queueOffsets are selected, by the queue's number */
     int32_t last;      /* the number that was found last: in a log of one busy queue the next one is the same */
     rmq_list conditions; /* of rmq_values */
+    int looks_in_bodies; /* a condition is about the body */
     int explodes;        /* queueOffset and conditions are about the messages in a batch */
     int status;          /* what is wrong with a batch, after RMQ_DAMAGED */
 } rmq_filter;
@@ -79,6 +80,13 @@ __attribute__((noinline)) static int rmq_batch_verdict(rmq_filter *f, const rmq_
     return RMQ_REFUSED;
 }
 
+/* The decision on a unit by its body, among others: what has a wrong CRC decides nothing. */
+__attribute__((noinline)) static int rmq_verdict_by_body(rmq_filter *f, const rmq_unit *u, int verify_crc, rmq_finding *why) {
+    f->status = verify_crc ? rmq_check_crc(u, why) : RMQ_OK;
+    if (f->status != RMQ_OK) return RMQ_DAMAGED;
+    return rmq_all_hold(&f->conditions, u) ? RMQ_SELECTED : RMQ_REFUSED;
+}
+
 /* The decision on a unit; RMQ_DAMAGED: f->status says what is wrong with it. */
 static inline int rmq_verdict(rmq_filter *f, const rmq_unit *u, int64_t position, int verify_crc, rmq_finding *why) {
     const rmq_bounds *judged = NULL;
@@ -92,6 +100,7 @@ static inline int rmq_verdict(rmq_filter *f, const rmq_unit *u, int64_t position
         if (judged->least > judged->most) return RMQ_REFUSED;
     }
     if (__builtin_expect(is_batch, 0)) return rmq_batch_verdict(f, judged, u, verify_crc, why);
+    if (f->looks_in_bodies) return rmq_verdict_by_body(f, u, verify_crc, why);
     return rmq_all_hold(&f->conditions, u) ? RMQ_SELECTED : RMQ_REFUSED;
 }
 

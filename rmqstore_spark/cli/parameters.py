@@ -1,6 +1,7 @@
 """Parameters of the commands: the data source's options, stores, and how rows are shown."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -9,6 +10,7 @@ from rmqstore_spark.cli.bodies import FORMS
 from rmqstore_spark.cli.completion import COMPLETED, words
 from rmqstore_spark.cli.template import MEANINGS
 from rmqstore_spark.errors import nearest
+from rmqstore_spark.query.option_types import PROPERTIES
 from rmqstore_spark.query.options import OPTIONS, Option, Use, going_with
 from rmqstore_spark.tables.table import Table
 
@@ -76,12 +78,30 @@ def _option(option: Option) -> click.Option:
     if option.type.metavar is None:
         both = [f"{spelling}/--no-{spelling[2:]}" for spelling in spellings]
         return SourceOption([*both, option.name], help=text + default, default=None)
+    if option.type is PROPERTIES:
+        return SourceOption(
+            [*spellings, option.name],
+            help=f"{text}. May be given several times",
+            metavar=option.type.metavar,
+            multiple=True,
+            callback=_all_hold,
+        )
     return SourceOption(
         [*spellings, option.name],
         help=text + default,
         metavar=option.type.metavar,
         shell_complete=COMPLETED.get(option.name) or words(option.type.words),
     )
+
+
+def _all_hold(ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> str | None:
+    """Several times NAME=VALUE as one text."""
+    if len(texts) < 2:
+        return texts[0] if texts else None
+    pairs = [(name, value) for name, equals, value in (text.partition("=") for text in texts) if equals]
+    if len(dict(pairs)) < len(texts):
+        raise click.BadParameter("expected NAME=VALUE each time, and each NAME once")
+    return json.dumps(dict(pairs))
 
 
 def _not_empty(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:

@@ -24,8 +24,11 @@ Flag = str | bool
 Number = str | int
 Time = str | int | date | np.datetime64
 Queues = str | Mapping[str, Iterable[int]]
+Bytes = str | bytes
+Properties = str | Mapping[str, str]
 Offsets = str | Mapping[str, Mapping[str, int] | Mapping[int, int]]
 
+HEX = "hex:"  # before the digits of bytes
 _MOST = 10**40  # Python writes a number of thousands of digits only if told to
 
 
@@ -91,6 +94,8 @@ class SelectOptions(TypedDict, total=False):
     key: str
     msgId: str
     offsetMsgId: str
+    bodyContains: Bytes
+    property: Properties
     startingTimestamp: Time
     endingTimestamp: Time
     startingOffsets: Offsets
@@ -217,6 +222,16 @@ def _joined(separator: str, text: Callable[[Any], str] = _text, is_ordered: bool
     return join
 
 
+def _bytes(value: Any) -> str:
+    return f"{HEX}{bytes(value).hex()}" if isinstance(value, bytes | bytearray | memoryview) else _text(value)
+
+
+def _properties(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    return json.dumps({_text(name): _text(content) for name, content in _mapping(value).items()})
+
+
 def _queues(value: Any) -> str:
     if isinstance(value, str):
         return _text(value)
@@ -250,6 +265,8 @@ NAMES = Kind("names, none of them empty or with a comma in it", _joined(","), Na
 COLUMNS = Kind("names in their order, none of them empty or with a comma in it", _joined(",", is_ordered=True), Names)
 PATHS = Kind("paths, none of them empty or with a comma in it", _joined(",", _path, is_ordered=True), Paths)
 TAGS = Kind("tags, none of them empty or with || in it; for all of them leave it out", _joined(" || "), Names)
+BYTES = Kind("a text or bytes", _bytes, Bytes)
+PROPERTIES = Kind('a mapping such as {"NAME": "VALUE"}', _properties, Properties)
 QUEUES = Kind('a mapping such as {"topic": [0, 1]}', _queues, Queues)
 OFFSETS = Kind('a mapping such as {"topic": {0: 17}}', _offsets, Offsets)
 

@@ -15,10 +15,12 @@ from rmqstore_spark.query.instants import parse_instant
 from rmqstore_spark.query.option_texts import Kind
 from rmqstore_spark.query.option_values import (
     parse_assign,
+    parse_body,
     parse_by,
     parse_ending_offsets,
     parse_offset_msg_id,
     parse_pattern,
+    parse_properties,
     parse_starting_offsets,
     parse_stream_start,
     parse_tags,
@@ -189,6 +191,8 @@ DIRECTORY = Type(_path, python.PATH, "PATH", is_path=True)
 DIRECTORIES = Type(_paths, metavar="JSON", is_path=True)
 COMMITLOGS = Type(_names, python.PATHS, "PATHS", is_path=True)
 OTHER_STORE = Type(_text, python.PATH, "PATH", is_path=True)
+BODY = Type(parse_body, python.BYTES, "TEXT")
+PROPERTIES = Type(parse_properties, python.PROPERTIES, "NAME=VALUE")
 BY = Type(parse_by, python.COLUMNS, "NAMES")
 COLUMNS = Type(_names, python.COLUMNS, "NAMES")
 TOPICS = Type(parse_topics, python.NAMES, "TOPICS")

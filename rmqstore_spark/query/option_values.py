@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rmqstore_spark.errors import OptionError, nearest, quoted
 from rmqstore_spark.query.instants import Instant
-from rmqstore_spark.query.option_texts import refuse_no_text
+from rmqstore_spark.query.option_texts import HEX, refuse_no_text
 from rmqstore_spark.query.pattern import Pattern, compiled
 from rmqstore_spark.query.selection import ALL, ANY, Numbers, OneOf, Selection, Texts
 from rmqstore_spark.store.format.light_queues import is_light
@@ -30,6 +30,7 @@ _GROUP = "group:"
 _BY = ("topic", "queueId", "tag", "bornHost", "storeHost", "hour", "day")  # columns of table usage
 _STARTS = "earliest, group:NAME, in a stream also latest,"
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # the characters that Java's String.trim() removes
+_SEPARATOR = re.compile("[\x01\x02]")
 _PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
 
 
@@ -199,6 +200,28 @@ def parse_word(text: str) -> frozenset[str]:
     return frozenset([text])
 
 
+def parse_body(text: str) -> bytes:
+    """`bodyContains`: a text, or bytes in hex."""
+    digits = text.removeprefix(HEX)
+    if digits != text and re.fullmatch("([0-9A-Fa-f]{2})+", digits) is None:
+        raise ValueError(f"pairs of hex digits after {HEX}")
+    if not text:
+        raise ValueError("a text that is not empty")
+    return bytes.fromhex(digits) if digits != text else text.encode()
+
+
+def parse_properties(text: str) -> frozenset[tuple[str, str]]:
+    """`property`: JSON, names and values, or one of both as NAME=VALUE. No property is empty."""
+    expected = 'JSON such as {"NAME": "VALUE"}, or NAME=VALUE'
+    name, equals, value = text.partition("=")
+    found = {name: value} if equals and not text.lstrip().startswith("{") else _parse_object(text, expected)
+    if not found or not all(isinstance(value, str) and value and name for name, value in found.items()):
+        raise ValueError(f"{expected}, neither of them empty")
+    if any(_SEPARATOR.search(name + value) for name, value in found.items()):
+        raise ValueError(f"{expected}, without the characters 1 and 2, which separate properties")
+    return frozenset(found.items())
+
+
 def parse_offset_msg_id(text: str) -> frozenset[str]:
     """`offsetMsgId`: hex digits, as in the column in capitals.
 
@@ -233,6 +256,8 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
         words=values["key"] or frozenset(),
         ids=values["msgId"] or frozenset(),
         offset_msg_id=values["offsetMsgId"],
+        properties=values["property"] or frozenset(),
+        body=values["bodyContains"],
         store_timestamp=_times(values["startingTimestamp"], values["endingTimestamp"]),
         explodes=values["explodeBatches"],
     )

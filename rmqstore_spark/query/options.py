@@ -4,8 +4,9 @@ This table says which options each call, command, stream, copy and table takes; 
 """
 
 import enum
+import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -173,6 +174,21 @@ _READ_TABLE = (
         "",
         types.OFFSET_ID,
         "the message with this `offsetMsgId`, which contains its position: no index is needed, unlike with `msgId`",
+        _EVERYWHERE | Use.SELECT,
+    ),
+    Option(
+        "bodyContains",
+        "",
+        types.BODY,
+        "messages whose body, decompressed, contains this text (UTF-8), or these bytes: `hex:` and hex digits",
+        _EVERYWHERE | Use.SELECT,
+    ),
+    Option(
+        "property",
+        "",
+        types.PROPERTIES,
+        'messages with these properties: `{"NAME": "VALUE"}`, or `NAME=VALUE` for one. `property.NAME` is an option, '
+        "too. The case of ASCII letters in a NAME does not count, as Spark does not tell it",
         _EVERYWHERE | Use.SELECT,
     ),
     Option(
@@ -485,6 +501,7 @@ _WRITE_TABLE = (
     ),
 )
 
+_PROPERTY = "property."  # before the NAME in an option's name
 _SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")  # as in Sizes
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _READ_TABLE}
@@ -687,7 +704,8 @@ def option_texts(given: Mapping[str, object], table: Mapping[str, Option]) -> di
     """
     values = {name: value for name, value in given.items() if value is not None}
     of_storage = {name: value for name, value in values.items() if is_storage_option(name)}
-    own = named({name: value for name, value in values.items() if name not in of_storage}, table)
+    others: dict[str, object] = {name: value for name, value in values.items() if name not in of_storage}
+    own = named(with_properties(others, dict) if "property" in table else others, table)
     kinds = {name: storage_kind(name) for name in of_storage} | {name: table[name].type.python for name in own}
     return {name: text_of(f"option {name!r}", value, kinds[name]) for name, value in {**of_storage, **own}.items()}
 
@@ -710,6 +728,24 @@ def named(given: Mapping[str, _Value], table: Mapping[str, Option]) -> dict[str,
     return {name: found[name] for name in table if name in found}
 
 
+def with_properties(given: Mapping[str, _Value], together: Callable[[dict[str, _Value]], _Value]) -> dict[str, _Value]:
+    """Options with those called `property.NAME` as one option `property`.
+
+    Args:
+        together: makes its value of the values by NAME.
+
+    Raises:
+        OptionError: `property` is given as well.
+    """
+    found = {name[len(_PROPERTY) :]: value for name, value in given.items() if name.lower().startswith(_PROPERTY)}
+    rest = {name: value for name, value in given.items() if not name.lower().startswith(_PROPERTY)}
+    if found and any(name.lower() == "property" for name in rest):
+        raise OptionError(
+            f"options 'property' and {quoted(f'property.{min(found)}')} are given together; give one of them"
+        )
+    return rest | ({"property": together(found)} if found else {})
+
+
 def _unknown(name: str, table: Mapping[str, Option]) -> str:
     if name.lower() in ONLY_OF_STREAMS and "subscribe" in table:
         return f"option {ONLY_OF_STREAMS[name.lower()]!r} is for streams (readStream); remove it"
@@ -730,7 +766,7 @@ def understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[d
     Raises:
         OptionError: an option that is not in the table, or a wrong value.
     """
-    texts = named(given, table)
+    texts = named(with_properties(given, json.dumps) if "property" in table else given, table)
     values = {name: _parse(table[name], text) for name, text in texts.items()}
     for option in table.values():
         if option.name not in values:

@@ -101,6 +101,9 @@ class Selection:
             must be in one of them. None: any message.
         words: each must be a word of KEYS, or the UNIQ_KEY.
         ids: each must be the UNIQ_KEY or the offsetMsgId.
+        properties: pairs of a name, in which the case of ASCII letters does not count, and the value that the last
+            property of that name must have.
+        body: bytes that the body must contain, as its producer sent it; None: any body.
         explodes: whether each message of a batch counts as one; else the whole batch does, with what its unit says.
     """
 
@@ -116,13 +119,15 @@ class Selection:
     msg_id: OneOf = None
     offset_msg_id: OneOf = None
     ids: frozenset[str] = frozenset()
+    properties: frozenset[tuple[str, str]] = frozenset()
+    body: bytes | None = None
     commit_log_offset: Numbers = ALL
     store_timestamp: Numbers = ALL
     explodes: bool = True
 
     def narrowed(self, other: "Selection") -> "Selection":
-        """The messages that both select; `other` has no `assigned`, `offsets` and `light`, which only options
-        give."""
+        """The messages that both select; `other` has no `assigned`, `offsets`, `light`, `properties` and `body`, which
+        only options give."""
         return replace(
             self,
             topic=self.topic & other.topic,

@@ -47,6 +47,8 @@ TEXTS: dict[Type, str] = {
     types.DIRECTORIES: '["/store"]',
     types.COMMITLOGS: "/a,/b",
     types.OTHER_STORE: "/other",
+    types.BODY: "a",
+    types.PROPERTIES: '{"A": "a"}',
     types.BY: "topic,hour",
     types.COLUMNS: "topic,keys",
     types.TOPICS: "A",

@@ -65,6 +65,7 @@ def test_the_kernel_selects_what_the_oracle_does(rng: random.Random) -> None:
 
 def test_every_part_of_a_selection_is_tried() -> None:
     """But those that are about queues, which are asked by their name (tests/kernel/test_select.py; light ones:
-    tests/read/test_light_queues.py), and what a batch counts as (tests/kernel/test_batches.py)."""
-    others = {"topic", "assigned", "queue_id", "offsets", "light", "explodes"}
+    tests/read/test_light_queues.py), what a batch counts as (tests/kernel/test_batches.py), and what only options ask
+    for (tests/read/test_contents.py)."""
+    others = {"topic", "assigned", "queue_id", "offsets", "light", "explodes", "properties", "body"}
     assert {field.name for field in fields(Selection)} == {*KINDS, *others}

@@ -133,6 +133,18 @@ def test_columns_from_the_queues_alone(spark: SparkSession, small_store: Path) -
     assert rows == load(spark, small_store).select("body").collect()
 
 
+def test_properties_whose_names_spark_does_not_tell(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark makes the names of options lower case."""
+    builder = StoreBuilder(tmp_path)
+    for number in range(4):
+        builder.append("T", b"%d" % number, properties={"orderColor": "Red" if number % 2 else "Blue"})
+    builder.close()
+    reader = spark.read.format("rmqstore").option("property.orderColor", "Red")
+    assert [bytes(row.body) for row in reader.load(str(tmp_path)).select("body").collect()] == [b"1", b"3"]
+    assert reader.option("bodyContains", "3").load(str(tmp_path)).count() == 1
+    assert load(spark, tmp_path, table="usage", by="queueId").select("messages").collect()[0].messages == 4
+
+
 def test_all_messages_of_an_application_s_topic(spark: SparkSession) -> None:
     """Half, delayed, retried and dead ones have it as their realTopic."""
     df = load(spark, SAMPLE, columns="topic,realTopic,consumerGroup,commitLogOffset")

@@ -1,10 +1,12 @@
 """A selection in the form that the kernel tests, before any message is decoded."""
 
+import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from native_io import Filter
 from rmqstore_spark.query.selection import ALL, Numbers, Selection
+from rmqstore_spark.store.format.bodies import BadBodyError, decompress, zstd_functions
 
 _TIMES = Numbers(-((1 << 63) // 1000), ((1 << 63) - 1) // 1000)  # milliseconds that fit an Arrow timestamp[us]
 
@@ -25,7 +27,17 @@ def kernel_filter(selection: Selection) -> Filter:
         judge=None if selection.wants_all_queues else judge,
         conditions=list(_conditions(selection, times)),
         explodes=selection.explodes,
+        body_judge=None if selection.body is None else functools.partial(_may_contain, selection.body),
+        zstd=zstd_functions() if selection.body is not None else (0, 0, 0),
     )
+
+
+def _may_contain(wanted: bytes, body: bytes, sys_flag: int) -> bool:
+    """Does a compressed body contain some bytes? One that cannot be decompressed is selected, to be reported."""
+    try:
+        return wanted in decompress(body, sys_flag)
+    except BadBodyError:
+        return True
 
 
 def _conditions(selection: Selection, times: Numbers) -> Iterator[Mapping[str, Collection[Any]]]:
@@ -42,8 +54,12 @@ def _conditions(selection: Selection, times: Numbers) -> Iterator[Mapping[str, C
     yield from ({name: values} for name, values in whole.items() if values is not None)
     if selection.light is not None:
         yield {"lightQueue": {name: (offsets.least, offsets.most) for name, offsets in selection.light.items()}}
+    for name, value in sorted(selection.properties):
+        yield {"property": {name: value}}
     for message_id in selection.ids:
         # A broker's id is hex, in upper or lower case; a client's may be any text.
         yield {"offsetMsgId": [message_id.upper()], "msgId": [message_id]}
     for word in selection.words:
         yield {"word": [word], "msgId": [word]}
+    if selection.body is not None:  # costs most
+        yield {"body": [selection.body]}
