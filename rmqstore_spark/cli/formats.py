@@ -54,12 +54,15 @@ def write(
     sink: IO[bytes],
     *,
     is_terminal: bool = False,
+    is_stream: bool = False,
     body: str | None = None,
 ) -> None:
     """Write batches.
 
     Args:
         is_terminal: whether to escape characters that move a cursor, also in texts from the store.
+        is_stream: whether Arrow data is in the form for pipes, which is read from its beginning on, and not in that of
+            files.
         body: how bodies are written, one of bodies.FORMS; None: as text if they are UTF-8, else in base64.
 
     Raises:
@@ -70,7 +73,8 @@ def write(
             raise OptionError("--body json: only --format json has bodies that are JSON; use --body text")
         _write_json(schema, batches, sink, is_terminal, json_body)
         return
-    _WRITERS[kind](*with_bodies(schema, batches, body or ""), sink, is_terminal)
+    writer = _write_arrow_stream if kind == "arrow" and is_stream else _WRITERS[kind]
+    writer(*with_bodies(schema, batches, body or ""), sink, is_terminal)
 
 
 def _write_json(
@@ -113,10 +117,16 @@ def _write_parquet(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_term
 
 
 def _write_arrow(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
-    # Arrow's file format can be written to a pipe, too, and `pyarrow.feather` and others open it.
     with pa.ipc.new_file(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
+
+
+def _write_arrow_stream(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            sink.flush()
 
 
 _WRITERS: dict[Format, Callable[[pa.Schema, Batches, IO[bytes], bool], None]] = {

@@ -112,7 +112,8 @@ class Output:
         if self.template is not None:
             self.template.write(batches, sink, is_terminal)
         else:
-            formats.write(kind, schema, batches, sink, is_terminal=is_terminal, body=self.body)
+            is_stream = self.path is None
+            formats.write(kind, schema, batches, sink, is_terminal=is_terminal, is_stream=is_stream, body=self.body)
 
 
 def in_order(schema: pa.Schema, batches: Batches, columns: str, most: int | None) -> Batches:

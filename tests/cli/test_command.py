@@ -249,7 +249,7 @@ def test_formats_have_the_same_rows(store: Path, tmp_path: Path) -> None:
     piped = subprocess.run(
         [*COMMAND, "messages", str(store), *columns, "--format", "arrow"], capture_output=True, check=True
     )
-    assert pa.ipc.open_file(pa.BufferReader(piped.stdout)).read_all().num_rows == len(rows)
+    assert pa.ipc.open_stream(pa.BufferReader(piped.stdout)).read_all().num_rows == len(rows)
     assert {path.name for path in tmp_path.iterdir()} == {"x.parquet", "x.arrow"}
 
 
