@@ -59,6 +59,8 @@ def _run(arguments: Sequence[str]) -> int:
     from rmqstore_spark.cli.commands import Rmqstore
 
     logging.basicConfig(format="rmqstore: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_Once())
     command = Rmqstore()
     if instruction := os.environ.get(_COMPLETE):
         return shell_complete(command, {}, _NAME, _COMPLETE, instruction)
@@ -86,6 +88,20 @@ def _wrong_use(why: "click.ClickException") -> int:
     text = one_line(text.rstrip("."))
     print(f"{path}: {text}{' See' if text.endswith('?') else '; see'} {path} --help", file=sys.stderr)
     return why.exit_code
+
+
+class _Once(logging.Filter):
+    """Lets each text pass once: a command that opens a store several times is told the same of it each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_new = text not in self._said
+        self._said.add(text)
+        return is_new
 
 
 class _NoPandas(MetaPathFinder):

@@ -190,6 +190,25 @@ def test_exit_code_follows_what_is_found_and_not_what_is_shown(face: list[str], 
             assert list(json.loads(ran.out.splitlines()[0])) == columns.split(",")
 
 
+def test_what_is_odd_is_said_once(store: Path, tmp_path: Path) -> None:
+    """However often a command opens the store; and not over the findings of check, which name damage themselves."""
+    shutil.copytree(store, copy := tmp_path / "store")
+    (copy / "commitlog" / "core.1").touch()
+    for command, *rest in (["history", "order-7"], ["get", "no"], ["salvage", str(tmp_path / "new")]):
+        assert run(command, copy, *rest).err.count("core.1: not a commitlog file") == 1
+    (copy / "commitlog" / "core.1").unlink()
+    segment = min((copy / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[3000:3100] = bytes(100)
+    segment.write_bytes(data)
+    ran = run("check", copy)
+    assert (ran.code, ran.err) == (1, "")
+    assert "damagedUnit: " in ran.out.splitlines()[0]
+    saved = run("salvage", copy, tmp_path / "saved")
+    assert (saved.code, saved.err.count("cannot be read")) == (1, 0)
+    assert "error damagedUnit: 2 places  " in saved.out
+
+
 def test_what_was_not_looked_at_has_a_code_of_its_own(tmp_path: Path) -> None:
     """Where nothing was found: it may be there."""
     builder = stores.StoreBuilder(tmp_path / "store")
