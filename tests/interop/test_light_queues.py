@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from oracle import light, reference, truth
 from support import reading
@@ -54,6 +55,51 @@ def test_rows_are_what_consumers_get(version: str, tmp_path: Path) -> None:
     before = _units(root)
     assert rmqstore_spark.rebuild(root) == len(reading.read(root, columns=["topic"]))
     assert _units(root) == before
+
+
+@pytest.mark.usefixtures("real")
+def test_lite_topics(tmp_path: Path) -> None:
+    """A topic of type LITE: rows and queues of its lite topics are those that the broker itself tells of, by the names
+    that it makes of parent and lite topic; what we append besides leaves them as they are."""
+    root, parent, count = tmp_path / "store", "Building", 31
+    with Broker(rocketmq.NEWEST, root, tmp_path / "home", Sizes(), SETTINGS) as broker:
+        client = broker.client()
+        told = [record for record in client.run("lite", parent, 2, count) if record["kind"] == "lite"]
+        client.run("pull", parent, 0, 0, 1)
+        names = {f"%LMQ%${record['parent']}${record['lite']}": record for record in told}
+        pulled = {name: [message["properties"]["KEYS"] for message in _pulled(client, name)] for name in names}
+    assert sorted(names) == [f"%LMQ%$Building$room-{number}" for number in range(3)]
+    rows = reading.read(root, subscribe=parent, columns=["keys", "properties", "multiDispatch"])
+    assert len(rows) == count
+    for row in rows:
+        room = row["properties"].get("__LITE_TOPIC")
+        assert set(row["multiDispatch"] or ()) == ({f"%LMQ%${parent}${room}"} if room else set())
+    queues = {row["topic"]: row for row in rmqstore_spark.Store(root).queues().to_pylist()}
+    for name, record in names.items():
+        room = [row["keys"] for row in rows if row["properties"].get("__LITE_TOPIC") == record["lite"]]
+        assert [row["keys"] for row in reading.read(root, subscribe=name)] == room == pulled[name]
+        assert [row["keys"] for row in reading.read(root, subscribe=name, trust="queues")] == room
+        assert (
+            (queues[name]["minOffset"], queues[name]["maxOffset"]) == (record["min"], record["max"]) == (0, len(room))
+        )
+        assert (queues[name]["queueType"], queues[name]["queueId"]) == ("lmq", 0)
+    topics = {row["topic"]: row for row in rmqstore_spark.Store(root).topics().to_pylist()}
+    assert topics[parent]["messageType"] == "LITE"
+    again = rmqstore_spark.Store(root).messages(["topic", "body", "properties"], subscribe=parent).read_all()
+    with pytest.raises(rmqstore_spark.RmqStoreError, match="no light queue"):
+        rmqstore_spark.write_store(root, again, mode="append")
+    ours = pa.Table.from_pylist([{"topic": parent, "queueId": 0, "body": b"ours", "keys": "ours"}])
+    rmqstore_spark.write_store(root, ours, mode="append")
+    # The broker that goes on serves them as before, and numbers what comes from there on.
+    with Broker(rocketmq.NEWEST, root, tmp_path / "home", Sizes(), SETTINGS) as broker:
+        client = broker.client()
+        more = [record for record in client.run("lite", parent, 2, count) if record["kind"] == "lite"]
+        client.run("pull", parent, 0, 0, 1)
+        assert [record["max"] for record in more] == [2 * record["max"] for record in told]
+        for name, keys in pulled.items():
+            assert [message["properties"]["KEYS"] for message in _pulled(client, name)] == 2 * keys
+    assert [row for row in rmqstore_spark.Store(root).check().to_pylist() if row["severity"] != "info"] == []
+    assert len(reading.read(root, subscribe=parent)) == 2 * count + 1
 
 
 def _hold(root: Path, count: int) -> None:

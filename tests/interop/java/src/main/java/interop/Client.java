@@ -112,8 +112,12 @@ public final class Client {
                 Light.run(producer, broker, words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3]),
                     Integer.parseInt(words[4]));
                 break;
+            case "lite":
+                Lite.run(producer, broker, words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3]));
+                Lite.tell(producer, address, words[1]);
+                break;
             case "compacted":
-                Compacted.create(producer, words[1], Integer.parseInt(words[2]));
+                Compacted.create(producer, words[1], Integer.parseInt(words[2]), "cleanup.policy", "COMPACTION");
                 break;
             case "values":
                 Compacted.send(

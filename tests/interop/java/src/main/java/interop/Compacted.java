@@ -15,11 +15,12 @@ final class Compacted {
     private Compacted() {
     }
 
-    /** Creates the topic. */
-    static void create(DefaultMQProducer producer, String topic, int queues) throws Exception {
+    /** Creates a topic with an attribute. */
+    static void create(DefaultMQProducer producer, String topic, int queues, String attribute, String value)
+        throws Exception {
         Object admin = producer.getDefaultMQProducerImpl().getmQClientFactory().getMQAdminImpl();
         admin.getClass().getMethod("createTopic", String.class, String.class, int.class, int.class, Map.class)
-            .invoke(admin, "TBW102", topic, queues, 0, Map.of("+cleanup.policy", "COMPACTION"));
+            .invoke(admin, "TBW102", topic, queues, 0, Map.of("+" + attribute, value));
         for (int i = 0;; i++) {
             try {
                 if (producer.fetchPublishMessageQueues(topic).size() == queues) {
