@@ -77,9 +77,10 @@ def test_rows_are_those_of_the_log(
     expected = rows()
     assert len(expected) in (5, 6)
     assert not told()
-    # Of a unit of batches: check does not compare the store time, and nobody looks at the last two fields.
-    unlooked = {*range(20, 28), *range(38, 46)} if name == "B" else set()
-    seen = 0
+    # Of a unit of batches check does not compare the store time and number of messages, and nobody looks at the last
+    # two fields. A tagsCode with its highest bit is an address in consumequeue_ext/, where nothing is: any tag passes.
+    unlooked = {*range(20, 28), *range(36, 46)} if name == "B" else set()
+    seen, unit = 0, 46 if name == "B" else 20
     for at in range(rng.randrange(STEP), used, STEP):
         flips = [1 << bit for bit in (range(8) if ALL_BITS else [rng.randrange(8)])]
         for changed in (
@@ -89,7 +90,8 @@ def test_rows_are_those_of_the_log(
             with path.open("r+b") as file:
                 file.write(changed)
             assert rows() == expected, at
-            wrong = {byte % 46 for byte in range(used) if changed[byte] != head[byte]}
+            differ = [byte for byte in range(used) if changed[byte] != head[byte]]
+            wrong = {byte % unit for byte in differ if (byte % unit, changed[byte] ^ head[byte]) != (12, 0x80)}
             seen += (found := told())
             assert found or wrong <= unlooked, at
     assert seen > used // STEP // 2

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import reference
+from oracle import reference, tiered
+from oracle.dledger import DLedgerStoreBuilder
 from oracle.stores import StoreBuilder
+from oracle.tiered import TierWriter
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -85,6 +87,40 @@ def test_runs_and_restarts(spark: SparkSession, tmp_path: Path) -> None:
     assert progress is not None
     found = json.loads(str(progress["sources"][0]["endOffset"]).replace("'", '"').replace("None", "null"))
     assert found["stores"][str(store.root)]["commitLogOffset"] == store.end
+
+
+@pytest.mark.slow
+@pytest.mark.long  # two queries; tests/store/test_dledger.py follows one without Spark
+def test_a_log_of_dledger(spark: SparkSession, tmp_path: Path) -> None:
+    """Entries are unwrapped batch by batch, over files; each message comes once."""
+    store = DLedgerStoreBuilder(tmp_path / "store", 4096)
+    df = stream(spark, store.root, startingOffsets="earliest", columns="commitLogOffset,body")
+    for _ in range(2):
+        for _ in range(40):
+            store.append("A", b"%d" % len(store.messages))
+        store.flush()
+        start(df, tmp_path, availableNow=True).awaitTermination()
+        found = spark.read.parquet(str(tmp_path / "out")).collect()
+        assert sorted(map(tuple, found)) == [(m.position, b"%d" % n) for n, m in enumerate(store.messages)]
+    assert store.messages[-1].position > 2 * 4096
+
+
+def test_a_tiered_store_is_no_stream(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("A")
+    builder.close()
+    units = tiered.queue_units(builder.root)["A", 0]
+    TierWriter(tmp_path / "tier", "A", 0).write_segment(units)
+    assert spark.read.format("rmqstore").load(str(tmp_path / "tier")).count() == 1
+    for df, why in (
+        (
+            stream(spark, tmp_path / "tier"),
+            "a tiered store has .* and nothing else; give the broker's own store directory",
+        ),
+        (stream(spark, builder.root, tiered=str(tmp_path / "tier")), "option 'tiered' is not for streams"),
+    ):
+        with pytest.raises(PySparkException, match=why):
+            start(df, tmp_path / why[:9], availableNow=True).awaitTermination()
 
 
 @admits

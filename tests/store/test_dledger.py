@@ -13,6 +13,7 @@ from oracle import dledger, reference
 from oracle.dledger import DLedgerStoreBuilder
 from oracle.stores import StoreBuilder
 from support import flavours
+from support.following import assert_followed, stream_options
 from support.reading import FREE, forced_plan, make_plan, options_of, read
 
 from rmqstore_spark import Store
@@ -290,6 +291,15 @@ def test_an_edge_follows(tmp_path: Path, rng: random.Random) -> None:
     assert len({at // 8192 for at in reached}) > 2
     builder.close(abort=True)
     assert edge.look().position == reached[-1]
+
+
+def test_a_stream_has_each_message_once(tmp_path: Path) -> None:
+    store = DLedgerStoreBuilder(tmp_path, 4096)
+    store.append()
+    store.flush()
+    options = stream_options(store.root, startingOffsets="earliest")
+    assert_followed(options, store, [30, 0, 40, 0])
+    assert store.messages[-1].position > 2 * 4096
 
 
 def test_cut_anywhere(tmp_path: Path, rng: random.Random) -> None:
