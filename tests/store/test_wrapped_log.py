@@ -143,14 +143,14 @@ def test_damage_is_met_where_it_is(pair: tuple[WrappedStoreBuilder, StoreBuilder
 
 @pytest.mark.parametrize("table", sorted(set(TABLES)))
 def test_tables(pair: tuple[WrappedStoreBuilder, StoreBuilder], table: str) -> None:
-    """All rows but for places and paths. The segments are others, and so are their ends."""
+    """All rows but for places, paths and what `usage` was read from. The segments are others, and so are their ends."""
     rows, expected = (_rows(Store(builder.root), table) for builder in pair)
     if table == "segments":
         rows, expected = rows[-len(expected) :], expected
     assert rows == expected
 
 
-_PLACES = ("offset", "file", "store", "path", "position", "size", "disk", "allocated", "previous", "hash")
+_PLACES = ("offset", "file", "store", "path", "position", "size", "disk", "allocated", "previous", "hash", "source")
 
 
 def _rows(store: Store, table: str) -> list[dict[str, Any]]:
