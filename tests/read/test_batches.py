@@ -16,6 +16,7 @@ from support import flavours, reading
 import rmqstore_spark
 from rmqstore_spark.errors import BadRowError, DamagedStoreError
 from rmqstore_spark.read.pieces.task import Indexed
+from rmqstore_spark.read.plan.planner import plan
 
 COLUMNS = ["topic", "queueId", "queueOffset", "msgId", "tags", "keys", "body", "batchIndex"]
 
@@ -207,3 +208,97 @@ def test_written_rows_are_messages_of_their_own(real: tuple[Path, list[dict[str,
     units = store.messages(explodeBatches=False, columns="topic,body,sysFlag").read_all()
     with pytest.raises(BadRowError, match="expected no inner batch"):
         rmqstore_spark.write_store(str(tmp_path / "refused"), units)
+
+
+def _of_batches(root: Path, rng: random.Random) -> StoreBuilder:
+    """A topic with batches and single messages in BatchCQs, among messages of another topic."""
+    store = StoreBuilder(root, 1 << 18, 100_000)
+    for number in range(400):
+        store.append("TopicA", b"x" * 300, msg_id=f"A{number}")
+        if number % 2:
+            _batch(store, [f"{number}-{i}" for i in range(rng.choice((1, 2, 5)))])
+        if number % 5 == 0:
+            store.append("Batches", b"alone", msg_id=f"S{number}", keys="k")
+    store.close()
+    _to_batch_queues(store)
+    return store
+
+
+def _between(least: int, most: int) -> dict[str, str]:
+    ends = {"startingOffsets": least, "endingOffsets": most + 1}
+    return {"assign": '{"Batches": [0]}'} | {
+        name: json.dumps({"Batches": {"0": value}}) for name, value in ends.items()
+    }
+
+
+@pytest.mark.parametrize("explodes", [True, False])
+def test_queue_offsets_of_batches(explodes: bool, tmp_path: Path, rng: random.Random) -> None:
+    """Only the batches with these messages are read, wherever the offsets begin and end."""
+    _of_batches(tmp_path, rng)
+    rows = [row for row in reading.read(tmp_path, explodeBatches=explodes) if row["topic"] == "Batches"]
+    end = max(row["queueOffset"] for row in rows) + 1
+    for least in (0, 1, *rng.sample(range(end), 20), end - 1):
+        most = rng.choice((least, least + 1, least + 7, least + 300))
+        expected = [row for row in rows if least <= row["queueOffset"] <= most]
+        options: dict[str, Any] = {**_between(least, most), "explodeBatches": explodes}
+        assert reading.read(tmp_path, **options) == expected, (least, most)
+        if least > 100 and most < end - 20 and most < least + 10:
+            ((_, access),) = reading.make_plan(tmp_path, **options).accesses
+            assert sum(piece.stop - piece.start for piece, _ in access.pieces) < 12_000, (least, most)
+
+
+def test_queue_offsets_where_a_unit_of_the_queue_lies(tmp_path: Path, rng: random.Random) -> None:
+    """Whatever bit of a unit is wrong: rows come from the log."""
+    _of_batches(tmp_path, rng)
+    rows = [row for row in reading.read(tmp_path, columns=COLUMNS) if row["topic"] == "Batches"]
+    path = tmp_path / "batchconsumequeue" / "Batches" / "0" / f"{0:020d}"
+    data = path.read_bytes()
+    count = next(at for at in range(0, len(data), 46) if not any(data[at : at + 46])) // 46
+    middle = int.from_bytes(data[46 * (count // 2) + 28 :][:8], "big")
+    end = rows[-1]["queueOffset"] + 1
+    for least in (middle, end - 1):
+        expected = [row for row in rows if least <= row["queueOffset"] <= least + 1]
+        near = count // 2 if least == middle else count - 2
+        for unit in range(near - 1, min(near + 3, count)):
+            for bit in rng.sample([*range(12 * 8), *range(28 * 8, 38 * 8)], 40):
+                changed = bytearray(data)
+                changed[46 * unit + bit // 8] ^= 1 << bit % 8
+                path.write_bytes(changed)
+                assert reading.read(tmp_path, columns=COLUMNS, **_between(least, least + 1)) == expected, (unit, bit)
+
+
+def test_a_key_costs_one_read_of_the_batches(tmp_path: Path) -> None:
+    """Batches that are larger than a first look at a message are read whole, many at a time, and once."""
+    store = StoreBuilder(tmp_path, 1 << 22, 100_000, index=True, index_slots=1000, index_items=10_000)
+    for number in range(300):
+        store.append("TopicA", b"x" * 3000, keys=f"k{number}", msg_id=f"A{number}")
+        if number % 3 == 0:
+            inner = [reference.Inner(b"y" * 900, f"UNIQ_KEY\x01{number}-{i}\x02".encode()) for i in range(3)]
+            store.append("Batches", reference.encode_batch(inner), sys_flag=0xC0, messages=3, msg_id=f"B{number}")
+    store.close()
+    _to_batch_queues(store)
+    for wanted in ("30-1", "A7", "B60"):
+        options = reading.options_of(tmp_path, msgId=wanted)
+        files = reading.new_files()
+        planned = plan(options, files)
+        assert planned.accesses[0][1].name == "index"
+        before = files.requests
+        rows = [row for task in planned.tasks for row in reading.read_one(task, options)]
+        assert [row["msgId"] for row in rows] == ([] if wanted[0] == "B" else [wanted])
+        assert files.requests - before < 150, wanted
+
+
+def test_where_units_begin_is_asked_of_queues_of_batches(tmp_path: Path, rng: random.Random) -> None:
+    """A store of batches alone is cut into partitions without a walk through it."""
+    store = StoreBuilder(tmp_path, 1 << 21, 100_000)
+    for number in range(300):
+        inner = [reference.Inner(rng.randbytes(900), b"")] * 5
+        store.append("Batches", reference.encode_batch(inner), sys_flag=0xC0, messages=5, msg_id=f"B{number}")
+    store.close()
+    _to_batch_queues(store)
+    files = reading.new_files()
+    planned = plan(reading.options_of(tmp_path, maxPartitionBytes=200_000), files)
+    assert len(planned.tasks) > 4
+    assert files.bytes < store.end // 4
+    rows = reading.read(tmp_path, maxPartitionBytes=200_000, columns=["queueOffset"])
+    assert [row["queueOffset"] for row in rows] == list(range(1500))

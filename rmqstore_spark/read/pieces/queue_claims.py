@@ -19,6 +19,7 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 _SMALLEST_INNER = 22  # bytes of a message in a batch
+_BATCH = 0xC0  # sysFlag of a batch: NEED_UNWRAP and INNER_BATCH
 
 
 class ContradictedError(Exception):
@@ -154,7 +155,7 @@ class QueueClaims:
         assert offsets is not None
         keep = are_in(units.positions, positions)
         if queue.is_batch and self._selection.explodes:
-            keep &= _may_reach(units, offsets)
+            keep &= _reach(units, offsets, reader)
             is_tagged = False  # the tags code is the batch's, and says nothing of its messages
         else:
             keep &= are_in(units.queue_offsets, offsets)
@@ -187,19 +188,24 @@ class QueueClaims:
         return units.only(slice(first, after))
 
 
-def _may_reach(units: QueueBlock, offsets: Numbers) -> npt.NDArray[np.bool_]:
-    """For each unit of a BatchCQ, whether one of its messages may have one of these queue offsets: the size of the unit
-    limits their number, whatever the unit says of it.
+def _reach(units: QueueBlock, offsets: Numbers, reader: SegmentReader) -> npt.NDArray[np.bool_]:
+    """For each unit of a BatchCQ, whether one of its messages may have one of these queue offsets. The next unit
+    vouches for the number of messages that a unit says it has; of the last unit only its size limits that number.
 
     Raises:
-        ContradictedError: the queue offsets of the units do not follow each other.
+        ContradictedError: the queue offsets of the units do not follow each other; or the log has no such last unit.
     """
-    if offsets == ALL:
+    if offsets == ALL or not len(units):
         return np.ones(len(units), np.bool_)
-    if not (units.queue_offsets[1:] == units.queue_offsets[:-1] + units.messages[:-1]).all():
+    firsts, ends = units.queue_offsets, units.queue_offsets + units.messages
+    if not (firsts[1:] == ends[:-1]).all():
         raise ContradictedError("the batches of a BatchCQ do not follow each other")
-    most = np.maximum(units.sizes // _SMALLEST_INNER, 1)
-    reach: npt.NDArray[np.bool_] = (units.queue_offsets <= offsets.most) & (units.queue_offsets + most > offsets.least)
+    if firsts[-1] <= offsets.most and ends[-1] <= offsets.least:
+        last = reader.header(int(units.positions[-1]))
+        if last is None:
+            raise no_message(reader, int(units.positions[-1]))
+        ends[-1] = firsts[-1] + (max(last.size // _SMALLEST_INNER, 1) if last.sys_flag & _BATCH == _BATCH else 1)
+    reach: npt.NDArray[np.bool_] = (firsts <= offsets.most) & (ends > offsets.least)
     return reach
 
 

@@ -25,6 +25,7 @@ from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE
 from rmqstore_spark.store.queue_coverage import claimed, coverage
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.batch_numbers import number_with
 from rmqstore_spark.store.structures.consumequeue import Queue
 
 log = logging.getLogger(__name__)
@@ -401,9 +402,14 @@ def _without_index(
 
 
 def _selected_in(queue: Queue, selection: Selection) -> int:
-    """The number of messages in a queue that are selected by their queueOffset."""
+    """The number of units in a queue that are selected by queueOffset."""
     offsets = offsets_in(queue, selection)
-    return 0 if offsets is None else max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
+    if offsets is None or offsets.is_empty:
+        return 0
+    if queue.is_batch:
+        least = queue.first if offsets.least <= 0 else max(queue.first, number_with(queue, offsets.least))
+        return max(0, number_with(queue, offsets.most) + 1 - least)
+    return max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
 
 
 def _matching(store: Snapshot, selection: Selection) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rmqstore_spark.query.selection import ALL, Numbers, Selection
 from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.plan.prune_batches import parts_of_batches
 from rmqstore_spark.read.plan.split import SplitPoints
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.queue_block import QueueUnit
@@ -123,19 +124,29 @@ def _by_queue_offset(store: Snapshot, selection: Selection) -> list[tuple[int, i
     log confirms a queue's unit, no other message has its queue offset.
     """
     named = _named_queues(selection)
-    if named is None or any(store.queues.of_topic(topic, is_batch=True) for topic in dict(named)):
+    if named is None:
         return None
     parts: list[tuple[int, int]] = []
     for topic, queue_id in named:
         offsets = selection.queue(topic, queue_id)
         if offsets is None:
             continue
-        queue = store.queues.queue(topic, queue_id)
-        found = None if queue is None else _messages(store, queue, offsets) or _part(store, queue, offsets)
+        found = _in_queue(store, store.queues.all_of_queue(topic, queue_id), offsets)
         if found is None:
             return None
         parts += found
     return _merged(parts)
+
+
+def _in_queue(store: Snapshot, queues: list[Queue], offsets: Numbers) -> list[tuple[int, int]] | None:
+    """The parts of the log that can hold these offsets of a queue, which is one of some; None: all of it, as where a
+    queue is there twice, of messages and of batches."""
+    if len(queues) != 1:
+        return None
+    (queue,) = queues
+    if queue.is_batch:
+        return parts_of_batches(store, queue, offsets)
+    return _messages(store, queue, offsets) or _part(store, queue, offsets)
 
 
 def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:

@@ -88,9 +88,9 @@ class SelectedUnits:
         old = (piece.live_end, piece.stop)
         if piece.batches is None:
             return [Claims(named), old]
-        batches = self._batch_claims.of(piece.batches, reader).positions
+        batches = self._batch_claims.of(piece.batches, reader)
         gaps = _merged([*piece.batches.gaps, old])
-        return _with_gaps(Claims(np.union1d(named, batches)), gaps)
+        return _with_gaps(batches.with_positions(named), gaps)
 
     def _picked(self, claims: Claims, reader: SegmentReader) -> Iterator[Run]:
         """The selected units among the claimed ones."""

@@ -173,7 +173,7 @@ class Claims:
     Attributes:
         positions: physical offsets, ascending.
         sizes, queue_offsets: the claimed size (bytes) and queue offset of each unit; None where the accelerator gives
-            none.
+            none, and 0 or -1 where it gives none of that unit.
     """
 
     positions: Positions
@@ -189,3 +189,21 @@ class Claims:
         return Claims(
             self.positions[start:stop], sizes, None if self.queue_offsets is None else self.queue_offsets[start:stop]
         )
+
+    def up_to_other_kind(self) -> "Claims":
+        """The first claims: those with a size, or those without, up to the first one of the other kind."""
+        if self.sizes is None or not len(self):
+            return self
+        others = np.flatnonzero((self.sizes == 0) != (self.sizes[0] == 0))
+        some = self.part(0, int(others[0])) if len(others) else self
+        return some if self.sizes[0] else Claims(some.positions)
+
+    def with_positions(self, others: Positions) -> "Claims":
+        """These claims, which have sizes and queue offsets, and others of which only the physical offsets are known."""
+        assert self.sizes is not None
+        assert self.queue_offsets is not None
+        positions = np.union1d(self.positions, others)
+        sizes, queue_offsets = np.zeros(len(positions), np.int32), np.full(len(positions), -1, np.int64)
+        mine = np.searchsorted(positions, self.positions)
+        sizes[mine], queue_offsets[mine] = self.sizes, self.queue_offsets
+        return Claims(positions, sizes, queue_offsets)

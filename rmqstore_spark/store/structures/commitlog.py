@@ -241,7 +241,7 @@ class SegmentReader:
             the units that the filter chooses, or None; and `at`: the first claim not checked. A status other than
             LIMIT: the log has no such unit where that claim's unit should be.
         """
-        some = claims.part(first, first + WINDOW_UNITS)
+        some = claims.part(first, first + WINDOW_UNITS).up_to_other_kind()
         offsets, lengths = np.empty((2, len(some)), np.int64)
         sizes = np.full(len(some), _PEEK_SIZE, np.int32) if some.sizes is None else some.sizes
         count = self._window.gather(some.positions, sizes, offsets, lengths)

@@ -87,6 +87,14 @@ class ConsumeQueues:
         other = None if self._in_rocksdb is None or is_batch else self._in_rocksdb.queue(topic, queue_id)
         return found if other is None else other if found is None else _better(found, other)
 
+    def all_of_queue(self, topic: str, queue_id: int) -> list[Queue]:
+        """The queues of this name: a simple one, whether it has files or not, where there is no BatchCQ with a unit; a
+        BatchCQ that has one, and before it a simple one only if that has a unit, too."""
+        simple, batch = self.queue(topic, queue_id), self.queue(topic, queue_id, is_batch=True)
+        if batch is None or batch.last() is None:
+            return [] if simple is None else [simple]
+        return [batch] if simple is None or simple.last() is None else [simple, batch]
+
     @kept
     def topics(self) -> set[str]:
         """The names that can be topics with a queue, light message queues left out. No topic's own directory is
