@@ -119,7 +119,7 @@ class LiveLog:
         self._has_end = has_end
         self._proved: dict[int, _Proved] = {}  # by the start of the segment
         self._firsts: dict[int, Header | None] = {}  # first messages of segments, by the start of the segment
-        self._seen: dict[tuple[str, int], _Seen] = {}  # queues, by name
+        self._seen: dict[tuple[str, int, bool], _Seen] = {}  # queues, by name and whether they are BatchCQs
 
     @property
     def _end(self) -> int:
@@ -241,18 +241,18 @@ class LiveLog:
         return self.proved_to(extent)
 
     def last_live_unit(self, queue: Queue) -> tuple[int, int] | None:
-        """The last unit of a simple queue that points into the log, as its number and its physical offset; None where
+        """The last unit of a queue that points into the log, as its number and its physical offset; None where
         its message is not proved live. Earlier units of the queue are live if the log has their messages.
 
         The answer is kept: whoever goes along a queue asks once for the queue, where evidence() would be asked for each
         unit, with a look into the log each time."""
-        seen = self._seen_of(queue.topic, queue.queue_id)
+        seen = self._seen_of(queue.topic, queue.queue_id, queue.is_batch)
         if seen.last_live is None:
             number = QueueCursor(queue).seek(self._end) - 1
             unit = queue.unit(number)
             extent = None if unit is None else self.extent_at(unit.position)
             seen.last_live = (-1, -1)
-            if unit is not None and extent is not None and self.has_message(queue, number, unit):
+            if unit is not None and extent is not None and self.has_message(queue, unit.queue_offset, unit):
                 # An old unit can begin in the last live bytes, but then the old unit ends after them.
                 is_live = unit.position + unit.size <= self.live_end(extent)
                 seen.last_live = (number, unit.position) if is_live else (-1, -1)
@@ -386,7 +386,7 @@ class LiveLog:
         # Queues known to go on come first, then long queues, as these mostly go on.
         asked = sorted(
             by_queue,
-            key=lambda name: (self._seen.get(name, _NOT_SEEN).later[1] < end, -by_queue[name].queue_offset),
+            key=lambda name: (self._seen.get((*name, False), _NOT_SEEN).later[1] < end, -by_queue[name].queue_offset),
         )
         return any(self._is_followed(by_queue[name]) for name in asked[:_QUEUES_NEAR])
 
@@ -428,11 +428,11 @@ class LiveLog:
         is_in_it = segment.start <= unit.position < segment.end
         return (queue, header.queue_offset - 1, unit) if is_known and is_in_it else None
 
-    def _seen_of(self, topic: str, queue_id: int) -> _Seen:
+    def _seen_of(self, topic: str, queue_id: int, is_batch: bool = False) -> _Seen:
         """The units of a queue that were last read."""
-        seen = self._seen.get((topic, queue_id))
+        seen = self._seen.get((topic, queue_id, is_batch))
         if seen is None:
             if len(self._seen) >= _QUEUES_TO_KEEP:
                 self._seen.clear()
-            seen = self._seen[topic, queue_id] = _Seen(self._queues.queue(topic, queue_id))
+            seen = self._seen[topic, queue_id, is_batch] = _Seen(self._queues.queue(topic, queue_id, is_batch))
         return seen

@@ -200,7 +200,8 @@ def _planned(
         if log.is_read(store)
     }
     target = target_size(sum(map(_size, ranges.values())), options)
-    splitter = Splitter(target, _may_walk(options, stores), points)
+    # A process that reads the tasks itself shares one of any size among its threads, without a walk (run/parts.py).
+    splitter = Splitter(target, _may_walk(options, stores) and (files.is_slow or not puts_off), points)
     chosen = WholeSegments(target, points) if puts_off else splitter
     accesses = [
         (store, choose(store, ranges[store], selection, chosen, options.trust, columns, (begun or {}).get(store)))

@@ -182,7 +182,7 @@ class _Along:
 
     def holds(self, unit: QueueUnit, reader: SegmentReader) -> bool:
         """Does the log confirm a unit? A message's body could fake a unit, but only the broker writes the queue."""
-        return reader.has_message(self.queue, unit.number, unit)
+        return reader.has_message(self.queue, unit.queue_offset, unit)
 
 
 class _NamedUnits:
@@ -264,7 +264,7 @@ class _NamedUnits:
         allowed = _QUEUES_TO_TRY + self._ranges // _RANGES_PER_QUEUE - len(self._tried)
         new = new[: min(allowed, _QUEUES_TO_SPLIT_BY)]
         self._tried.update(new)
-        return self._take(queue for name in new if (queue := self._store.queues.queue(*name)) is not None)
+        return self._take(queue for name in new for queue in self._store.queues.all_of_queue(*name))
 
     def _take(self, queues: Iterable[Queue]) -> bool:
         """Take those of some queues that have a unit; False when none has."""
