@@ -29,6 +29,7 @@ from commands import command_rows
 from covering import covering_rows
 from dledger import dledger_rows
 from generate import Store, size_of
+from kinds import kinds_rows
 from lookups import lookup_rows, selection_rows
 from measure import (
     MIB,
@@ -70,6 +71,7 @@ SECTIONS = (
     "all-cores",
     "stream",
     "dledger",
+    "kinds",
     "rocksdb",
 )
 MEMCPY_BYTES = 256 * MIB
@@ -275,6 +277,8 @@ def main() -> None:
         rows += all_cores_rows(stores, args.repeat)
     if "dledger" in sections:
         rows += dledger_rows(stores, args.repeat)
+    if "kinds" in sections:
+        rows += kinds_rows(stores, args.dir.resolve(), args.repeat)
     if "rocksdb" in sections:
         rows += rocksdb_rows(args.dir.resolve(), args.repeat, args.most_queues)
     if "peers" in sections:

@@ -1,12 +1,13 @@
 """Writes a synthetic RocketMQ store: V1 units with IPv4 hosts and 6-7 properties, queues, index files, a checkpoint.
 
     python benchmarks/generate.py DIR --bytes 1GiB --body 1024 --segment 1GiB [--topics 4 --queues 8 --seed 1 --check]
-        [--dledger]
+        [--dledger] [--batch 10 --batch-topics 1]
 
 A unit costs about a microsecond: whole units are made once (a pool of templates), laid end to end with one join per
 chunk, and what differs from unit to unit (queue, offsets, times, ids) is then stored into the chunk with numpy. The
 store is as a broker leaves it after a clean stop. DIR.spec.json, beside it, says what DIR holds, so an equal request is
 not written again. With --dledger the same messages are in the store of a DLedger node, behind the headers of entries.
+With --batch units of the first topics are batches (BatchCQ) of so many messages; each topic has about as many bytes.
 """
 
 from __future__ import annotations
@@ -43,13 +44,21 @@ NODE_INDEX_UNIT = np.dtype([("magic", ">i4"), ("phy", ">i8"), ("size", ">i4"), (
 NODE_INDEX_FILE_UNITS = 5_242_880  # 160 MiB
 CQ_UNIT = np.dtype([("phy", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 CQ_FILE_UNITS = 300_000
+BATCH_CQ_UNIT = np.dtype(
+    [
+        *(("phy", ">i8"), ("size", ">i4"), ("tags_code", ">i8")),
+        *(("time", ">i8"), ("base", ">i8"), ("messages", ">i2"), ("rest", ">i4", 2)),
+    ]
+)
+INNER = struct.Struct(">iiiii")  # a message in a batch up to its body: totalSize, 0, 0, flag, bodyLength
+BATCH = 0xC0  # sysFlag: NEED_UNWRAP and INNER_BATCH
 CHECKPOINT_SIZE = 4096
 
 INDEX_HEADER = struct.Struct(">qqqqii")
 INDEX_ITEM = np.dtype([("hash", ">i4"), ("phy", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOTS, ITEMS = 5_000_000, 20_000_000  # maxHashSlotNum, maxIndexNum
 
-FORMAT = 2  # raise it when the same arguments give other bytes, so that kept stores are written anew
+FORMAT = 3  # raise it when the same arguments give other bytes, so that kept stores are written anew
 POOL = 4096  # templates: enough that neighbours differ in every length, few enough to be made in a blink
 CHUNK = 32_768  # units laid out at a time
 START_TIME = 1_760_000_000_000
@@ -73,6 +82,8 @@ class Spec:
     queues: int
     seed: int
     dledger: bool
+    batch: int = 0  # messages in a unit of a topic with batches
+    batch_topics: int = 0
     format: int = FORMAT
 
     @property
@@ -93,6 +104,7 @@ class Store:
     root: Path
     spec: Spec
     units: int
+    messages: int
     end: int
     segments: int
 
@@ -102,6 +114,7 @@ class Written:
     """The rest of a Store, as it is kept beside it."""
 
     units: int
+    messages: int
     end: int
     segments: int
 
@@ -116,6 +129,15 @@ class Template:
     keys_at: int  # of the KEYS digits; -1 without KEYS
     uniq_at: int  # of the time and counter digits of UNIQ_KEY
     hashes: tuple[int, int, int]  # String.hashCode of the index keys: UNIQ_KEY and KEYS up to those digits, second word
+    inner_keys_at: tuple[int, ...] = ()  # the same of each message in a batch
+    inner_uniq_at: tuple[int, ...] = ()
+    base_at: int = -1  # of the digits of INNER_BASE
+    body_at: tuple[int, int] = (0, 0)  # of a batch's body: where it begins and ends
+
+    @property
+    def messages(self) -> int:
+        """How many messages it holds."""
+        return len(self.inner_keys_at) or 1
 
 
 def generate(
@@ -127,9 +149,11 @@ def generate(
     queues: int = 8,
     seed: int = 1,
     dledger: bool = False,
+    batch: int = 0,
+    batch_topics: int = 0,
 ) -> Store:
     """Write a store whose log ends at most at `total_bytes`, or return the one already there if it is the same."""
-    spec = Spec(total_bytes, body_size, segment_size, topics, queues, seed, dledger)
+    spec = Spec(total_bytes, body_size, segment_size, topics, queues, seed, dledger, batch, batch_topics)
     made = kept(Path(root), asdict(spec), lambda partial: asdict(_write(partial, spec)))
     return Store(Path(root), spec, **made)
 
@@ -170,11 +194,14 @@ def _write(root: Path, spec: Spec) -> Written:
     hash_of = np.array([t.hashes for t in templates], np.int64)
     keys: list[npt.NDArray[np.int64]] = []  # of (hash, physical offset, store time), in a broker's order
     uniq_at = np.array([t.uniq_at for t in templates], np.int64)
+    messages_of = np.array([t.messages for t in templates], np.int64)
     if sizes.max() + BLANK.size > spec.segment_size:
         raise SystemExit(f"segments of {spec.segment_size} bytes cannot hold units of {sizes.max()} bytes")
 
     next_offset = np.zeros(spec.topics * spec.queues, np.int64)  # per (topic, queue)
+    next_unit = np.zeros_like(next_offset)
     position, segment_end, number, segments, store_time = 0, spec.segment_size, 0, 1, 0
+    message = 0  # the number of the next one
     (root / spec.log).mkdir(parents=True)
     segment = create(root / spec.log / f"{0:020d}", spec.segment_size)
     picks = np.empty(0, np.int64)
@@ -189,15 +216,18 @@ def _write(root: Path, spec: Spec) -> Written:
             chosen, picks = picks[:fit], picks[fit:]
             begins = ends[:fit] - sizes[chosen]
             at = begins + spec.header
-            index = np.arange(number, number + fit)
+            messages = messages_of[chosen]
+            index = message + np.cumsum(messages) - messages
             times = START_TIME + index // UNITS_PER_MS
             queue = rng.integers(0, spec.queues, fit)
             lane = topic_of[chosen] * spec.queues + queue
             by_lane = np.argsort(lane, kind="stable")
             per_lane = np.bincount(lane, minlength=len(next_offset))
             first = np.cumsum(per_lane) - per_lane
+            before = np.cumsum(messages[by_lane]) - messages[by_lane]  # of the units in the order of lanes
+            in_lane = np.bincount(lane, messages, len(next_offset)).astype(np.int64)
             queue_offset = np.empty(fit, np.int64)
-            queue_offset[by_lane] = np.arange(fit) - first[lane[by_lane]] + next_offset[lane[by_lane]]
+            queue_offset[by_lane] = before - (np.cumsum(in_lane) - in_lane - next_offset)[lane[by_lane]]
 
             data = np.frombuffer(bytearray().join([blobs[i] for i in chosen.tolist()]), np.uint8)
             unit = at - position  # where it begins in `data`
@@ -210,9 +240,11 @@ def _write(root: Path, spec: Spec) -> Written:
             keyed = keys_at[chosen] >= 0
             _store(data, (unit + keys_at[chosen])[keyed], digits(index[keyed], 10, KEY_DIGITS))
             if spec.dledger:
-                _store(data, begins - position + ENTRY_INDEX_AT, index.astype(">i8"))
+                _store(data, begins - position + ENTRY_INDEX_AT, np.arange(number, number + fit).astype(">i8"))
                 _store(data, begins - position + ENTRY_POSITION_AT, begins.astype(">i8"))
                 _append_node_index(root / NODE / "index", number, begins, sizes[chosen])
+            if spec.batch:
+                _fill_batches(data, unit, [templates[i] for i in chosen.tolist()], index, times, queue_offset)
             os.pwrite(segment, data.data, position - (segment_end - spec.segment_size))
             hashes = np.stack(
                 [
@@ -225,17 +257,24 @@ def _write(root: Path, spec: Spec) -> Written:
             rows = np.stack([hashes, np.tile(at, (3, 1)), np.tile(times, (3, 1))], axis=2)
             keys.append(rows.transpose(1, 0, 2)[has_key.T])
 
-            entries = np.empty(fit, CQ_UNIT)
+            entries = np.zeros(fit, BATCH_CQ_UNIT)
             entries["phy"], entries["size"], entries["tags_code"] = at, unit_sizes[chosen], tags_code_of[chosen]
+            entries["time"], entries["base"], entries["messages"] = times, queue_offset, messages
+            entries["rest"] = -1, 0
             entries = entries[by_lane]
             for number_of_lane in np.flatnonzero(per_lane).tolist():
                 start = int(first[number_of_lane])
                 mine = entries[start : start + int(per_lane[number_of_lane])]
                 topic, queue_id = divmod(number_of_lane, spec.queues)
-                directory = root / "consumequeue" / _topic(topic).decode() / str(queue_id)
-                _append_queue(directory, int(next_offset[number_of_lane]), mine)
-            next_offset += per_lane
+                is_batch = topic < spec.batch_topics
+                above = root / ("batchconsumequeue" if is_batch else "consumequeue")
+                directory = above / _topic(topic).decode() / str(queue_id)
+                mine = mine if is_batch else mine[list(CQ_UNIT.names or ())].astype(CQ_UNIT)
+                _append_queue(directory, int(next_unit[number_of_lane]), mine)
+            next_offset += in_lane
+            next_unit += per_lane
             number += fit
+            message += int(messages.sum())
             position = int(ends[fit - 1])
             store_time = int(times[-1])
         if len(picks) == 0:
@@ -254,7 +293,43 @@ def _write(root: Path, spec: Spec) -> Written:
     if spec.dledger:
         (root / NODE / "checkpoint").write_text(f"committedIndex={number - 1}\nendIndex={number - 1}\n")
         (root / NODE / "currterm").write_text("voteLeader=n0\ncurrTerm=0\n")
-    return Written(number, position, segments)
+    if spec.batch:
+        write_topics(root, [_topic(topic).decode() for topic in range(spec.topics)], spec.queues, spec.batch_topics)
+    return Written(number, message, position, segments)
+
+
+def _fill_batches(
+    data: npt.NDArray[np.uint8],
+    starts: IntArray,
+    templates: list[Template],
+    index: IntArray,
+    times: IntArray,
+    queue_offset: IntArray,
+) -> None:
+    """Fill in what differs from batch to batch: keys and ids of the messages in them, INNER_BASE, and bodyCRC.
+
+    Args:
+        starts: where the units begin in the data.
+        index: the number of each unit's first message.
+    """
+    batches = [at for at, template in enumerate(templates) if template.base_at >= 0]
+    if not batches:
+        return
+    count = templates[batches[0]].messages
+    begin = starts[batches][:, np.newaxis]
+    numbers = (index[batches][:, np.newaxis] + np.arange(count)).ravel()
+    keys_at = (begin + np.array([templates[at].inner_keys_at for at in batches])).ravel()
+    uniq_at = (begin + np.array([templates[at].inner_uniq_at for at in batches])).ravel()
+    _store(data, keys_at, digits(numbers, 10, KEY_DIGITS))
+    when = np.repeat(times[batches] - MONTH_START, count)
+    _store(data, uniq_at, digits((when << 16) | (numbers & 0xFFFF), 16, 12))
+    base_at = begin.ravel() + np.array([templates[at].base_at for at in batches])
+    _store(data, base_at, digits(queue_offset[batches], 10, KEY_DIGITS))
+    view = data.data
+    for at, start in zip(batches, starts[batches].tolist(), strict=True):
+        first, end = templates[at].body_at
+        crc = zlib.crc32(view[start + first : start + end]) & 0x7FFFFFFF
+        struct.pack_into(">i", view, start + BODY_CRC_AT, crc)
 
 
 def _entry(unit: bytes) -> bytes:
@@ -312,10 +387,17 @@ def write_index_file(
     os.close(fd)
 
 
-def write_topics(root: Path, topics: Iterable[str], queues: int) -> None:
-    """config/topics.json: the topics that a broker on this store serves, with so many queues each."""
+def write_topics(root: Path, topics: Iterable[str], queues: int, batch_topics: int = 0) -> None:
+    """config/topics.json: the topics that a broker on this store serves, with so many queues each; the first ones have
+    queues of batches."""
     shape = {"perm": 6, "readQueueNums": queues, "writeQueueNums": queues, "topicFilterType": "SINGLE_TAG"}
-    table = {"topicConfigTable": {topic: {"topicName": topic, **shape} for topic in topics}}
+    table = {
+        "topicConfigTable": {
+            topic: {"topicName": topic, **shape}
+            | ({"attributes": {"queue.type": "BatchCQ"}} if number < batch_topics else {})
+            for number, topic in enumerate(topics)
+        }
+    }
     (root / "config").mkdir()
     (root / "config" / "topics.json").write_text(json.dumps(table))
 
@@ -378,38 +460,99 @@ def _topic(number: int) -> bytes:
 
 
 def _template(rng: np.random.Generator, spec: Spec) -> Template:
-    body = _body(rng, int(rng.integers(round(spec.body_size * 0.9), round(spec.body_size * 1.1) + 1)))
-    topic = int(rng.integers(spec.topics))
+    if not spec.batch_topics:
+        return _single(rng, spec, int(rng.integers(spec.topics)))
+    # A batch is as many times as large as a message, so it is as many times as rare.
+    weights = np.where(np.arange(spec.topics) < spec.batch_topics, 1, spec.batch)
+    topic = int(rng.choice(spec.topics, p=weights / weights.sum()))
+    return _batch(rng, spec, topic) if topic < spec.batch_topics else _single(rng, spec, topic)
+
+
+def _single(rng: np.random.Generator, spec: Spec, topic: int) -> Template:
+    """A unit with one message."""
+    body = _message_body(rng, spec)
     tags = TAGS[int(rng.integers(len(TAGS)))] if rng.random() < 0.95 else ""
     client = int(rng.integers(1, 17))
     pairs = [("TRACE_ON", "true"), ("MSG_REGION", "DefaultRegion")]
     if rng.random() < 0.95 or not tags:  # so a unit has 6 or 7 properties
         pairs.append(("KEYS", "0" * KEY_DIGITS + (f" user{rng.integers(10_000)}" if rng.random() < 0.1 else "")))
-    uniq = f"C00002{client:02X}{1000 + client:04X}{0x18B4AAC2 + client:08X}" + "0" * 12
+    uniq = _id_of(client)
     pairs += [("UNIQ_KEY", uniq), ("CLUSTER", "DefaultCluster"), ("WAIT", "true")]
     if tags:
         pairs.append(("TAGS", tags))
-    properties = "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode()
-    tail = struct.pack(">b", len(_topic(topic))) + _topic(topic) + struct.pack(">h", len(properties))
-    before = HEADER.size + len(body) + len(tail)
-    header = HEADER.pack(
-        before + len(properties), MAGIC_V1, zlib.crc32(body) & 0x7FFFFFFF,
-        0, int(rng.integers(3)), 0, 0, 0,
-        0, bytes((192, 0, 2, client)), 40_000 + 1117 * client,
-        0, bytes((192, 0, 2, 100)), 10911,
-        0, 0, len(body),
-    )  # fmt: skip
+    unit, before, properties = _unit(rng, topic, body, pairs, client)
     keys_at = properties.find(b"KEYS\x01")
     words = dict(pairs).get("KEYS", "").split(" ")
     in_topic = _topic(topic).decode() + "#"
     return Template(
-        header + body + tail + properties,
+        unit,
         topic,
         java_hash(tags),
         before + keys_at + len(b"KEYS\x01") if keys_at >= 0 else -1,
         before + properties.index(b"UNIQ_KEY\x01") + len(b"UNIQ_KEY\x01") + 20,
         (java_hash(in_topic + uniq[:20]), java_hash(in_topic), java_hash(in_topic + words[1]) if words[1:] else 0),
     )
+
+
+def _batch(rng: np.random.Generator, spec: Spec, topic: int) -> Template:
+    """A unit with several messages, as a broker keeps what producers send together."""
+    body, keys_at, uniq_at, client = b"", [], [], int(rng.integers(1, 17))
+    for _ in range(spec.batch):
+        inner = _message_body(rng, spec)
+        tags = TAGS[int(rng.integers(len(TAGS)))]
+        pairs = [("KEYS", "0" * KEY_DIGITS), ("UNIQ_KEY", _id_of(client)), ("WAIT", "true"), ("TAGS", tags)]
+        properties = _joined(pairs)
+        size = INNER.size + len(inner) + 2 + len(properties)
+        at = HEADER.size + len(body) + size - len(properties)
+        keys_at.append(at + len(b"KEYS\x01"))
+        uniq_at.append(at + properties.index(b"UNIQ_KEY\x01") + len(b"UNIQ_KEY\x01") + 20)
+        body += INNER.pack(size, 0, 0, 0, len(inner)) + inner + struct.pack(">h", len(properties)) + properties
+    uniq = _id_of(client + 16)
+    pairs = [("TRACE_ON", "true"), ("MSG_REGION", "DefaultRegion"), ("INNER_NUM", str(spec.batch))]
+    pairs += [("UNIQ_KEY", uniq), ("CLUSTER", "DefaultCluster"), ("WAIT", "true"), ("INNER_BASE", "0" * KEY_DIGITS)]
+    unit, before, outer = _unit(rng, topic, body, pairs, client, BATCH)
+    return Template(
+        unit,
+        topic,
+        0,
+        -1,
+        before + outer.index(b"UNIQ_KEY\x01") + len(b"UNIQ_KEY\x01") + 20,
+        (java_hash(_topic(topic).decode() + "#" + uniq[:20]), 0, 0),
+        tuple(keys_at),
+        tuple(uniq_at),
+        before + outer.index(b"INNER_BASE\x01") + len(b"INNER_BASE\x01"),
+        (HEADER.size, HEADER.size + len(body)),
+    )
+
+
+def _id_of(client: int) -> str:
+    """A UNIQ_KEY up to its last 12 digits, which are zeros."""
+    return f"C00002{client:02X}{1000 + client:04X}{0x18B4AAC2 + client:08X}" + "0" * 12
+
+
+def _joined(pairs: list[tuple[str, str]]) -> bytes:
+    return "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode()
+
+
+def _unit(
+    rng: np.random.Generator, topic: int, body: bytes, pairs: list[tuple[str, str]], client: int, sys_flag: int = 0
+) -> tuple[bytes, int, bytes]:
+    """A unit, where its properties begin in it, and the properties."""
+    properties = _joined(pairs)
+    tail = struct.pack(">b", len(_topic(topic))) + _topic(topic) + struct.pack(">h", len(properties))
+    before = HEADER.size + len(body) + len(tail)
+    header = HEADER.pack(
+        before + len(properties), MAGIC_V1, zlib.crc32(body) & 0x7FFFFFFF,
+        0, int(rng.integers(3)), 0, 0, sys_flag,
+        0, bytes((192, 0, 2, client)), 40_000 + 1117 * client,
+        0, bytes((192, 0, 2, 100)), 10911,
+        0, 0, len(body),
+    )  # fmt: skip
+    return header + body + tail + properties, before, properties
+
+
+def _message_body(rng: np.random.Generator, spec: Spec) -> bytes:
+    return _body(rng, int(rng.integers(round(spec.body_size * 0.9), round(spec.body_size * 1.1) + 1)))
 
 
 def _body(rng: np.random.Generator, size: int) -> bytes:
@@ -518,12 +661,15 @@ def main() -> None:
     parser.add_argument("--queues", type=int, default=8, help="of each topic")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dledger", action="store_true", help="the store of a DLedger node")
+    parser.add_argument("--batch", type=int, default=0, help="messages in each unit of a topic with batches")
+    parser.add_argument("--batch-topics", type=int, default=0, help="how many of the topics have batches")
     parser.add_argument("--check", action="store_true", help="walk the store and decode a sample of it")
     args = parser.parse_args()
-    if args.check and args.dledger:
+    if args.check and (args.dledger or args.batch):
         parser.error("--check knows ordinary stores only; rmqstore check looks at both")
     begin = time.perf_counter()
-    store = generate(args.dir, args.bytes, args.body, args.segment, args.topics, args.queues, args.seed, args.dledger)
+    shape = args.bytes, args.body, args.segment, args.topics, args.queues, args.seed
+    store = generate(args.dir, *shape, args.dledger, args.batch, args.batch_topics)
     print(
         f"{store.root}: {store.units:,} units, {store.end / max(store.units, 1):.0f} bytes each, {store.segments} "
         f"segments, log end {store.end:,} ({time.perf_counter() - begin:.1f} s)"

@@ -168,11 +168,15 @@ class Stores:
         topics: int = 4,
         queues: int = 8,
         dledger: bool = False,
+        batch: int = 0,
+        batch_topics: int = 0,
     ) -> Store:
         total = self.total_bytes if total_bytes is None else total_bytes
         name = f"body{body}-total{total}-segment{segment}-topics{topics}x{queues}{'-dledger' if dledger else ''}"
+        name += f"-batch{batch}in{batch_topics}" if batch else ""
         begin = time.perf_counter()
-        store = generate(self._directory / name, total, body, segment, topics, queues, dledger=dledger)
+        kind: dict[str, Any] = {"dledger": dledger, "batch": batch, "batch_topics": batch_topics}
+        store = generate(self._directory / name, total, body, segment, topics, queues, **kind)
         if (seconds := time.perf_counter() - begin) > 0.1:
             print(f"  wrote {name}: {store.units:,} messages ({seconds:.1f} s)", file=sys.stderr)
         for path in sorted((store.root / store.spec.log).iterdir()):  # into the page cache
