@@ -33,8 +33,11 @@ try:
     )
     from native_io._rocksdb import (
         BLOCK_TRAILER,
+        CRC32C_CHECKSUM,
         NOT_IN_ORDER,
         SEQUENCE_SIZE,
+        UNKNOWN_RECORD,
+        XXH3_CHECKSUM,
         Batches,
         NotSoundError,
         Run,
@@ -46,8 +49,10 @@ try:
         read_blocks,
         read_index,
         read_pairs,
+        table_checksum,
         take_newest,
         take_records,
+        xxh3,
     )
     from native_io._write import (
         ENCODE_COLUMNS,
@@ -75,12 +80,15 @@ __all__ = [
     "BATCH_INDEX",
     "BLOCK_TRAILER",
     "COLUMNS",
+    "CRC32C_CHECKSUM",
     "ENCODE_COLUMNS",
     "FORMAT",
     "NOT_IN_ORDER",
     "QUEUE_COLUMNS",
     "QUEUE_FORMAT",
     "SEQUENCE_SIZE",
+    "UNKNOWN_RECORD",
+    "XXH3_CHECKSUM",
     "ZSTD_FUNCTIONS",
     "Batches",
     "Decoder",
@@ -125,7 +133,9 @@ __all__ = [
     "read_short_queues",
     "resident",
     "scan",
+    "table_checksum",
     "take_entries",
     "take_newest",
     "take_records",
+    "xxh3",
 ]

@@ -7,6 +7,15 @@ cdef extern from "crc32c.h" nogil:
     uint32_t rmq_crc32c_portable(uint32_t crc, const uint8_t *p, size_t n)
     uint32_t rmq_masked(uint32_t crc)
 
+cdef extern from "xxh3.h" nogil:
+    uint64_t rmq_xxh3(const uint8_t *p, uint64_t n)
+
+cdef extern from "table_checksum.h" nogil:
+    enum:
+        RMQ_CHECKSUM_CRC32C, RMQ_CHECKSUM_XXH3
+    uint32_t rmq_table_checksum(int kind, const uint8_t *p, int64_t n)
+    uint32_t rmq_checksum_of_place(uint32_t context, uint64_t offset)
+
 cdef extern from "varint.h" nogil:
     uint32_t rmq_le32(const uint8_t *p)
     void rmq_put_le64(uint8_t *p, uint64_t value)
@@ -80,11 +89,14 @@ cdef extern from "newest.h" nogil:
         int32_t unknown
     void rmq_take_newest(rmq_newest *w)
     void rmq_copy_newest(const rmq_newest *w, uint8_t *keys, int64_t *key_starts, uint8_t *values, int64_t *value_starts)
+    uint64_t rmq_le64(const uint8_t *p)
+    int64_t rmq_user_key(const rmq_run *r, const uint8_t **key)
+    int rmq_compare(const uint8_t *a, int64_t m, const uint8_t *b, int64_t n)
     int64_t rmq_first_not_below(const rmq_run *run, const uint8_t *key, int64_t size)
 
 cdef extern from "write_batch.h" nogil:
     enum:
-        RMQ_BATCH_SOUND, RMQ_BATCH_RANGE_DELETION
+        RMQ_BATCH_SOUND, RMQ_BATCH_TYPE, RMQ_BATCH_RANGE_DELETION
     ctypedef struct rmq_batches:
         const uint8_t *bytes
         const int64_t *ends

@@ -10,9 +10,12 @@ import numpy.typing as npt
 
 from native_io._common import Buffer
 
-BLOCK_TRAILER: int  # bytes after each block of a table: its compression type, and a CRC
+BLOCK_TRAILER: int  # bytes after each block of a table: its compression type, and a checksum
 SEQUENCE_SIZE: int  # bytes that end an internal key: sequence number << 8 | type
 NOT_IN_ORDER: int  # from take_newest(), instead of a type: a key that should have come earlier
+CRC32C_CHECKSUM: int  # kinds of checksums of a table, as its footer has them
+XXH3_CHECKSUM: int
+UNKNOWN_RECORD: str  # expected by a NotSoundError of Batches, where a record has an unknown type
 LOG_ENDS: tuple[str, ...]
 
 class NotSoundError(ValueError):
@@ -35,6 +38,12 @@ def crc32c(data: Buffer, *, portable: bool = False) -> int:
 def masked_crc32c(data: Buffer) -> int:
     """CRC-32C as RocksDB stores it."""
 
+def xxh3(data: Buffer) -> int:
+    """XXH3 of 64 bits, without a seed."""
+
+def table_checksum(data: Buffer, *, kind: int, offset: int, context: int) -> int:
+    """The checksum of some bytes of a table; further arguments are those of check_blocks()."""
+
 def lz4_size(data: Buffer) -> int:
     """The decompressed size in bytes of an LZ4 block; -1: no LZ4 block. Only the lengths of matches are checked."""
 
@@ -52,18 +61,19 @@ def take_records(data: Buffer, *, number: int = 0) -> tuple[npt.NDArray[np.int64
     """
 
 def check_blocks(
-    data: Buffer, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], *, offset: int, context: int
+    data: Buffer, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], *, kind: int, offset: int, context: int
 ) -> tuple[npt.NDArray[np.uint8], int]:
-    """Check the CRC-32C of blocks.
+    """Check the checksums of blocks.
 
     Args:
         starts, ends: the start and end of each block in data; its trailer follows.
+        kind: CRC32C_CHECKSUM or XXH3_CHECKSUM.
         offset: the offset of data in the file.
-        context: the file's context checksum, which is in each CRC; 0: none.
+        context: the file's context checksum, which is in each checksum; 0: none.
 
     Returns:
-        (kinds, bad): the compression type of each block, and the index of the first block that contradicts its CRC; -1:
-        none does.
+        (kinds, bad): the compression type of each block, and the index of the first block that contradicts its
+        checksum; -1: none does.
     """
 
 class Run:
@@ -74,6 +84,17 @@ class Run:
 
     def begin_at(self, key: Buffer) -> None:
         """Leave out entries with users' keys below this one."""
+
+    def user_key(self) -> bytes:
+        """The user's key of the first entry that is left.
+
+        Raises:
+            ValueError: none is left.
+        """
+
+    def take_versions(self, key: bytes) -> list[tuple[int, int, bytes]]:
+        """Take the first entries, as long as they have this user's key: (sequence number, type, value), the newest
+        first."""
 
     def stop_at(self, key: Buffer) -> bool:
         """Leave out entries from this user's key on. Were there any?"""

@@ -13,6 +13,8 @@ import numpy as np
 BLOCK_TRAILER = RMQ_BLOCK_TRAILER
 SEQUENCE_SIZE = RMQ_SEQUENCE
 NOT_IN_ORDER = RMQ_NOT_IN_ORDER
+CRC32C_CHECKSUM = RMQ_CHECKSUM_CRC32C
+XXH3_CHECKSUM = RMQ_CHECKSUM_XXH3
 
 # In the order of rmq_log_status.
 LOG_ENDS = ("end", "torn", "damaged", "unknown")
@@ -25,6 +27,8 @@ _BLOCK_FAULTS = (
 _BATCH_FAULTS = (
     "", "sequence number and count", "a record within its batch", "a put or a deletion", "as many records as are counted",
 )
+
+UNKNOWN_RECORD = _BATCH_FAULTS[RMQ_BATCH_TYPE]
 
 
 class NotSoundError(ValueError):
@@ -60,6 +64,15 @@ def masked_crc32c(const uint8_t[::1] data not None):
     return rmq_masked(rmq_crc32c(0, address(data), data.shape[0]))
 
 
+def xxh3(const uint8_t[::1] data not None):
+    return rmq_xxh3(address(data), data.shape[0])
+
+
+def table_checksum(const uint8_t[::1] data not None, *, int kind, uint64_t offset, uint32_t context):
+    cdef uint32_t checksum = rmq_table_checksum(kind, address(data), data.shape[0])
+    return <uint32_t>(checksum + rmq_checksum_of_place(context, offset))
+
+
 def lz4_size(const uint8_t[::1] data not None):
     cdef int64_t size
     cdef const uint8_t *p = address(data)
@@ -79,9 +92,8 @@ def take_records(uint8_t[::1] data not None, *, uint32_t number=0):
 
 
 def check_blocks(const uint8_t[::1] data not None, const int64_t[::1] starts not None, const int64_t[::1] ends not None, *,
-                 uint64_t offset, uint32_t context):
+                 int kind, uint64_t offset, uint32_t context):
     cdef int64_t i, n = starts.shape[0], bad = -1
-    cdef uint64_t at
     cdef uint32_t expected
     cdef uint8_t[::1] kinds = np.empty(n, np.uint8)
     cdef const uint8_t *p = address(data)
@@ -92,10 +104,8 @@ def check_blocks(const uint8_t[::1] data not None, const int64_t[::1] starts not
             if starts[i] < 0 or ends[i] < starts[i] or ends[i] > data.shape[0] - RMQ_BLOCK_TRAILER:
                 bad = i
                 break
-            expected = rmq_masked(rmq_crc32c(0, p + starts[i], ends[i] + 1 - starts[i]))
-            if context:
-                at = offset + <uint64_t>starts[i]
-                expected += context ^ <uint32_t>(<uint32_t>at + <uint32_t>(at >> 32))
+            expected = rmq_table_checksum(kind, p + starts[i], ends[i] + 1 - starts[i])
+            expected += rmq_checksum_of_place(context, offset + <uint64_t>starts[i])
             if rmq_le32(p + ends[i] + 1) != expected:
                 bad = i
                 break
@@ -119,6 +129,32 @@ cdef class Run:
     def begin_at(self, const uint8_t[::1] key not None):
         cdef rmq_run run = self.plain()
         self.at = rmq_first_not_below(&run, address(key), key.shape[0])
+
+    def user_key(self):
+        cdef rmq_run run = self.plain()
+        cdef const uint8_t *key = NULL
+        cdef int64_t size
+        if self.at >= self.end:
+            raise ValueError("no entry is left")
+        size = rmq_user_key(&run, &key)
+        return <bytes>(<const char *>key)[:size]
+
+    def take_versions(self, bytes key not None):
+        cdef rmq_run run = self.plain()
+        cdef const uint8_t *own = NULL
+        cdef const uint8_t *asked = <const uint8_t *><const char *>key
+        cdef const char *values = <const char *>run.values
+        cdef int64_t size
+        found = []
+        while run.at < run.end:
+            size = rmq_user_key(&run, &own)
+            if rmq_compare(own, size, asked, len(key)) != 0:
+                break
+            value = values[run.value_starts[run.at]:run.value_ends[run.at]]
+            found.append((rmq_le64(own + size) >> 8, own[size], value))
+            run.at += 1
+        self.at = run.at
+        return found
 
     def stop_at(self, const uint8_t[::1] key not None):
         cdef rmq_run run = self.plain()

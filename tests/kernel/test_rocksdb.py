@@ -10,7 +10,10 @@ import pyarrow as pa
 import pytest
 
 from native_io import (
+    CRC32C_CHECKSUM,
     NOT_IN_ORDER,
+    UNKNOWN_RECORD,
+    XXH3_CHECKSUM,
     Batches,
     NotSoundError,
     Run,
@@ -22,8 +25,10 @@ from native_io import (
     read_blocks,
     read_index,
     read_pairs,
+    table_checksum,
     take_newest,
     take_records,
+    xxh3,
 )
 
 Entry = tuple[bytes, int, int, bytes]  # key, sequence number, type, value
@@ -79,6 +84,36 @@ def test_crc32c_is_the_same_without_the_instruction(rng: random.Random) -> None:
     for start in range(9):
         for stop in range(start, 400, 7):
             assert crc32c(data[start:stop]) == crc32c(data[start:stop], portable=True)
+
+
+def test_xxh3() -> None:
+    """Of xxHash 0.8: (7 i) mod 251 as bytes, as many as the number before."""
+    known = {
+        0: 0x2D06800538D394C2,
+        1: 0xC44BDFF4074EECDB,
+        3: 0xC3489259E968AD9E,
+        4: 0xD3D60C1519014E89,
+        8: 0xB88DEE77F6BF6980,
+        9: 0x03688DCAD730D826,
+        16: 0x9DA23836ADF2BE1E,
+        17: 0xF34C3C9CF5A112D1,
+        64: 0xFAECD52EFFBB854F,
+        65: 0xFD2B8A4F15D954D0,
+        96: 0x8F8A0C940D32E958,
+        97: 0x92B3A831FEBF71AC,
+        128: 0x4C659B745F435148,
+        129: 0xB85222B83902B6E5,
+        143: 0xDBBF853F67ACEB7E,
+        240: 0xD6DFBF67B0675B54,
+        241: 0xC614C8C3575348C1,
+        1024: 0xF22EF3DC84FF47EA,
+        1025: 0x43F869A83769A435,
+        1088: 0x40D71F037CD0C530,
+        2049: 0x4583128AFA3A2985,
+        5000: 0xCE29A19460EE1BFC,
+    }
+    for size, hashed in known.items():
+        assert xxh3(bytes(7 * i % 251 for i in range(size))) == hashed, size
 
 
 @pytest.mark.parametrize("size", [0, 1, 14, 15, 16, 300, 70_000])
@@ -172,12 +207,19 @@ def test_checked_blocks() -> None:
     content = b"some bytes" + bytes([7])
     data = b"##" + content + struct.pack("<I", masked_crc32c(content)) + b"##"
     starts, ends = np.array([2], np.int64), np.array([2 + len(content) - 1], np.int64)
-    kinds, bad = check_blocks(data, starts, ends, offset=0, context=0)
+    kinds, bad = check_blocks(data, starts, ends, kind=CRC32C_CHECKSUM, offset=0, context=0)
     assert (kinds.tolist(), bad) == ([7], -1)
-    assert check_blocks(data[1:], starts, ends, offset=0, context=0)[1] == 0
-    assert check_blocks(data, starts, ends, offset=0, context=1)[1] == 0
-    assert check_blocks(data, starts, ends + 100, offset=0, context=0)[1] == 0
-    assert check_blocks(data, starts - 100, ends, offset=0, context=0)[1] == 0
+    assert check_blocks(data[1:], starts, ends, kind=CRC32C_CHECKSUM, offset=0, context=0)[1] == 0
+    assert check_blocks(data, starts, ends, kind=CRC32C_CHECKSUM, offset=0, context=1)[1] == 0
+    assert check_blocks(data, starts, ends + 100, kind=CRC32C_CHECKSUM, offset=0, context=0)[1] == 0
+    assert check_blocks(data, starts - 100, ends, kind=CRC32C_CHECKSUM, offset=0, context=0)[1] == 0
+    assert check_blocks(data, starts, ends, kind=XXH3_CHECKSUM, offset=0, context=0)[1] == 0
+    for context in (0, 9):
+        checksum = table_checksum(content, kind=XXH3_CHECKSUM, offset=102, context=context)
+        data = b"##" + content + struct.pack("<I", checksum) + b"##"
+        for offset, wrong in ((100, -1), (101, 0 if context else -1)):
+            found = check_blocks(data, starts, ends, kind=XXH3_CHECKSUM, offset=offset, context=context)
+            assert found[1] == wrong
 
 
 def taken(runs: list[Run], tombstones: Tombstones) -> dict[bytes, bytes]:
@@ -225,6 +267,17 @@ def test_keys_that_come_too_late() -> None:
     assert take_newest([run], Tombstones(), b"c")[2:] == (0, NOT_IN_ORDER)
 
 
+def test_all_entries_of_a_key() -> None:
+    run = run_of([(b"a", 1, 1, b"v"), (b"a", 3, 2, b"x"), (b"a", 2, 0, b""), (b"b", 4, 1, b"w")])
+    assert run.user_key() == b"a"
+    assert run.take_versions(b"") == []
+    assert run.take_versions(b"a") == [(3, 2, b"x"), (2, 0, b""), (1, 1, b"v")]
+    assert (run.user_key(), run.take_versions(b"a"), len(run)) == (b"b", [], 1)
+    assert run.take_versions(b"b") == [(4, 1, b"w")]
+    with pytest.raises(ValueError, match="no entry is left"):
+        run.user_key()
+
+
 def test_parts_of_a_run() -> None:
     run = run_of([(bytes([65 + n]), n, 1, b"") for n in range(10)])
     run.begin_at(b"C")
@@ -260,6 +313,14 @@ def test_batches(rng: random.Random) -> None:
             continue
         for family in (0, 3):
             assert len(batches.run(family)) + len(batches.range_deletions(family)) <= 5
+
+
+def test_records_of_other_types_are_told_apart() -> None:
+    for kind in (9, 0x11, 0x16, 0x7F):
+        whole = batch(1, [put(b"a", b"1"), bytes([kind]) + b"\x01k\x01v"])
+        with pytest.raises(NotSoundError) as why:
+            Batches(whole, np.array([len(whole)], np.int64))
+        assert (why.value.expected, whole[why.value.position]) == (UNKNOWN_RECORD, kind)
 
 
 def test_what_is_not_in_the_data() -> None:

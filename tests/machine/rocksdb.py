@@ -51,8 +51,10 @@ def library() -> Any:
 def table_options(rng: random.Random) -> Any:
     rocks = library()
     table = rocks.BlockBasedOptions()
-    table.set_format_version(rng.choice((5, 5, 5, 2, 3, 4, 6)))
-    table.set_checksum_type(getattr(rocks.ChecksumType, rng.choice(("crc32c",) * 5 + ("no_checksum",)))())
+    table.set_format_version(rng.choice((5, 5, 5, 2, 3, 4, 6, 6)))
+    table.set_checksum_type(
+        getattr(rocks.ChecksumType, rng.choice(("crc32c",) * 3 + ("xxh3",) * 3 + ("no_checksum",)))()
+    )
     table.set_block_size(rng.choice((256, 1024, 4096, 32768)))
     table.set_block_restart_interval(rng.choice((16, 16, 1, 4, 64)))
     if rng.random() < 0.3:

@@ -88,7 +88,14 @@ def _block(entries: Sequence[tuple[bytes, bytes]], interval: int = 16) -> bytes:
 class _Table:
     """The bytes of a table. `entries`: internal keys with values, in order."""
 
-    def __init__(self, entries: Sequence[tuple[bytes, bytes]], in_block: int, packs: bool) -> None:
+    def __init__(
+        self,
+        entries: Sequence[tuple[bytes, bytes]],
+        in_block: int,
+        packs: bool,
+        version: int = 5,
+        compression: bytes = b"",
+    ) -> None:
         self.data = bytearray()
         index = []
         for first in range(0, len(entries), in_block):
@@ -96,11 +103,20 @@ class _Table:
             index.append((some[-1][0], self._add(_block(some), packs)))
         properties = [
             (b"rocksdb.block.based.table.index.type", bytes(4)),
+            (b"rocksdb.compression", compression),
             (b"rocksdb.num.entries", varint(len(entries))),
         ]
-        meta = self._add(_block([(b"rocksdb.properties", self._add(_block(properties, 1)))], 1))
-        handles = (meta + self._add(_block(index, 1))).ljust(40, b"\0")
-        self.data += b"\1" + handles + struct.pack("<IQ", 5, _MAGIC)
+        places = [(b"rocksdb.properties", self._add(_block(sorted(properties), 1)))]
+        if version < 6:
+            handles = (self._add(_block(places, 1)) + self._add(_block(index, 1))).ljust(40, b"\0")
+            self.data += b"\1" + handles + struct.pack("<IQ", version, _MAGIC)
+            return
+        # The index is found by its name; a file whose checksums do not depend on their places has context 0.
+        places.append((b"rocksdb.index", self._add(_block(index, 1))))
+        meta = _block(sorted(places), 1)
+        self._add(meta)
+        head, rest = b"\1\x3e\0\x7a\0", struct.pack("<II24sIQ", 0, len(meta), b"", version, _MAGIC)
+        self.data += head + masked_crc(head + bytes(4) + rest) + rest
 
     def _add(self, block: bytes, packs: bool = False) -> bytes:
         kind, at = b"\0", len(self.data)
@@ -118,6 +134,8 @@ def write(
     in_block: int = 8,
     packs: bool = False,
     first: int = 10,
+    version: int = 5,
+    compression: bytes = b"",
 ) -> None:
     """A database.
 
@@ -128,6 +146,8 @@ def write(
         in_block: records in a block.
         packs: whether blocks are compressed.
         first: the number of the first file.
+        version: of the format of tables.
+        compression: what tables say that compressed their blocks.
     """
     directory.mkdir(parents=True, exist_ok=True)
     families = ["default", *sorted({name for part in (*parts, logged) for name in part} - {"default"})]
@@ -144,7 +164,7 @@ def write(
             ]
             if not entries:
                 continue
-            table = _Table(entries, in_block, packs).data
+            table = _Table(entries, in_block, packs, version, compression).data
             (directory / f"{file:06}.sst").write_bytes(table)
             edits.append(
                 b"\xc8\x01" + varint(number) + b"\x67" + varint(level) + varint(file) + varint(len(table))

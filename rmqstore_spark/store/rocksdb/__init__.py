@@ -10,12 +10,16 @@ values in the order of keys. A `Manifest` (manifest.py) says which `TableFile`s 
 has the writes that are not yet in tables. The loops are in native_io/_rocksdb.pyx.
 
 To be read in this order: log_file.py (the frame of MANIFEST and logs), manifest.py, blocks.py (compression),
-table.py, write_ahead.py, tombstones.py, database.py. fields.py takes numbers and texts out of bytes, faults.py makes
-the errors.
+table.py, write_ahead.py, tombstones.py, merges.py (merge operands), database.py. entry_types.py has the types of
+entries, fields.py takes numbers and texts out of bytes, faults.py makes the errors.
 
-The supported files are those that brokers of RocketMQ 5.2 to 5.5 write (RocksDB 8.4), and those that RocksDB writes
-with similar settings: block-based tables of format versions 2 to 6 with CRC-32C or no checksum; an index of one level
-or two; compression none, snappy, zlib, bzip2, LZ4 or ZSTD; logs, also recycled ones, that are not compressed. Merge
-operands, blobs, wide columns, transactions, tables that were ingested, dictionaries and other comparators are refused
-by name.
+The supported files are those that brokers of RocketMQ 5.2 to 5.5 write (RocksDB 8.4: block-based tables of format
+version 5 with CRC-32C, an index of one level, any compression that a broker can be told, a merge operator that appends),
+and those that RocksDB itself writes by default up to version 11: format versions 2 to 7; CRC-32C, XXH3 or no checksum;
+an index of one level or two; compression none, snappy, zlib, bzip2, LZ4 or ZSTD; merge operands of
+StringAppendOperator; deleted ranges; logs, also recycled ones, that are not compressed.
+
+Refused by name: the checksums xxHash and xxHash64; compression with a dictionary, by XPRESS or by a program of the
+writer's own; other merge operators; values in blob files, wide columns, timestamps, transactions; tables that were
+ingested or lie in another directory; other comparators, other kinds of tables and of indexes; compressed logs.
 """

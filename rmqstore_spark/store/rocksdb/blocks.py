@@ -12,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from native_io import BLOCK_TRAILER, NotSoundError, Run, check_blocks, lz4_size, read_blocks
+from native_io import (
+    BLOCK_TRAILER,
+    CRC32C_CHECKSUM,
+    XXH3_CHECKSUM,
+    NotSoundError,
+    Run,
+    check_blocks,
+    lz4_size,
+    read_blocks,
+)
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.fields import Fields
 
@@ -20,6 +29,9 @@ _MOST_BYTES = 64 * 1024 * 1024  # bytes of one block; a broker's have 32 KiB, an
 _RUN_BYTES = 4 * 1024 * 1024  # bytes of blocks that are given at a time, about
 _NONE, _SNAPPY, _ZLIB, _BZIP2, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 3, 4, 5, 7
 _WINDOW_BITS = -14  # of zlib, without header
+# The kinds of checksums, as a footer has them.
+NO_CHECKSUM = 0
+CHECKSUMS = {CRC32C_CHECKSUM: "CRC-32C", XXH3_CHECKSUM: "XXH3"}
 # The most times that a block can be larger than its compressed form: a block that claims more is damaged.
 _MOST_GAIN = {_SNAPPY: 64, _ZLIB: 1100, _LZ4: 256, _LZ4HC: 256}
 
@@ -31,13 +43,13 @@ class BlockFile:
     Attributes:
         path: the file.
         size: bytes of the file.
-        is_checked: whether blocks have a CRC-32C.
-        context: makes each CRC-32C valid only in its place in this file (format version 6); 0: none.
+        checksum: the kind of the blocks' checksums.
+        context: makes each checksum valid only in its place in this file (since format version 6); 0: none.
     """
 
     path: str
     size: int
-    is_checked: bool
+    checksum: int
     context: int
 
     def one(self, raw: bytes, offset: int) -> bytes:
@@ -85,11 +97,12 @@ class BlockFile:
         self, raw: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], offset: int
     ) -> npt.NDArray[np.uint8]:
         """The compression type of each block."""
-        if not self.is_checked:
+        if self.checksum == NO_CHECKSUM:
             return np.frombuffer(raw, np.uint8)[ends]
-        kinds, bad = check_blocks(raw, starts, ends, offset=offset, context=self.context)
+        kinds, bad = check_blocks(raw, starts, ends, kind=self.checksum, offset=offset, context=self.context)
         if bad >= 0:
-            raise damaged(self.path, offset + int(starts[bad]), "a block with its CRC-32C", "another one")
+            expected = f"a block with its {CHECKSUMS[self.checksum]}"
+            raise damaged(self.path, offset + int(starts[bad]), expected, "another one")
         return kinds
 
     def _entries(

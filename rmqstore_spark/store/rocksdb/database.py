@@ -14,15 +14,16 @@ from native_io import NOT_IN_ORDER, Run, Tombstones, take_newest
 from rmqstore_spark.errors import DeletedMeanwhileError
 from rmqstore_spark.store.io.files import Files, cannot_read, status_of
 from rmqstore_spark.store.rocksdb.entries import Entries
+from rmqstore_spark.store.rocksdb.entry_types import MERGE, name_of_other
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.manifest import DEFAULT, Family, Manifest, TableFile, current_manifest, read_manifest
+from rmqstore_spark.store.rocksdb.merges import Version, delimiter_of, merged
 from rmqstore_spark.store.rocksdb.table import Table, open_table
-from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments
+from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments, newest_over
 from rmqstore_spark.store.rocksdb.write_ahead import WriteAheadLog, read_logs
 
 _MOST_OPENINGS = 5  # attempts to open a changing database
 _LAST_BLOCKS = 64  # blocks of each table in which the last key of a range is looked for, before the whole range is
-_TYPES = {2: "a merge operand", 0x11: "a blob", 0x16: "a wide column"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Database:
     manifest: Manifest
     logs: tuple[WriteAheadLog, ...]
     _tables: dict[int, Table] = field(default_factory=dict, repr=False)  # tables whose index was read
+    _delimiters: dict[str, bytes] = field(default_factory=dict, repr=False)  # of merge operands, by column family
 
     @classmethod
     def open(cls, directory: str, files: Files) -> "Database":
@@ -94,7 +96,7 @@ class Database:
         deletions += [deletion for table in tables for deletion in self._opened(table).deletions]
         sources = [self._of_log(log, found, start, stop) for log in logs]
         sources += [self._of_tables(run, start, stop) for run in self._sorted_runs(tables)]
-        return self._merged(sources, deletions)
+        return self._newest(sources, fragments(deletions), family)
 
     def blocks_in(self, family: str, start: bytes, stop: bytes | None) -> int:
         """The number of blocks of tables that keys in [start, stop) may be in: a bound of the work that scan() is, as
@@ -140,6 +142,11 @@ class Database:
             runs.append(run)
         return runs
 
+    def _delimiter(self, family: str) -> bytes:
+        if family not in self._delimiters:
+            self._delimiters[family] = delimiter_of(self.directory, family, self.files)
+        return self._delimiters[family]
+
     def _of_tables(self, tables: list[TableFile], start: bytes, stop: bytes | None) -> Iterator[Run]:
         for table in tables:
             yield from self._opened(table).runs(self.files, start, stop)
@@ -151,8 +158,9 @@ class Database:
             run.stop_at(stop)
         yield run
 
-    def _merged(self, sources: list[Iterator[Run]], deletions: list[RangeDeletion]) -> Iterator[Entries]:
-        tombstones = Tombstones(fragments(deletions))
+    def _newest(self, sources: list[Iterator[Run]], deletions: list[RangeDeletion], family: str) -> Iterator[Entries]:
+        """The newest entries of all keys. Deletions are disjoint and in order."""
+        tombstones = Tombstones(deletions)
         heads: list[Run] = []
         for source in [*sources]:
             head = _next_run(source)
@@ -166,15 +174,39 @@ class Database:
             if unknown == NOT_IN_ORDER:
                 found = f"one that comes before {last!r:.80}"
                 raise damaged(self.manifest.path, 0, "tables with keys in order", found)
-            if unknown >= 0:
-                raise not_read(self.directory, _TYPES.get(unknown, f"an entry of type {unknown}"))
+            if unknown >= 0 and unknown != MERGE:
+                raise not_read(self.directory, name_of_other(unknown) or f"an entry of type {unknown}")
             if len(arrays[1]) > 1:
                 yield Entries(*arrays)
+            if unknown == MERGE:
+                last = heads[stopped].user_key()
+                versions = _versions(last, heads, sources)
+                value = merged(versions, newest_over(deletions, last), self._delimiter(family), self.directory)
+                if value is not None:
+                    yield Entries.of(last, value)
+                continue
             head = _next_run(sources[stopped])
             if head is None:
                 del heads[stopped], sources[stopped]
             else:
                 heads[stopped] = head
+
+
+def _versions(key: bytes, heads: list[Run], sources: list[Iterator[Run]]) -> list[Version]:
+    """Take all entries of a user's key; heads and sources without further entries are left out."""
+    found: list[Version] = []
+    for at in reversed(range(len(heads))):
+        head: Run | None = heads[at]
+        while head is not None:
+            found += head.take_versions(key)
+            if len(head):
+                break
+            head = _next_run(sources[at])
+        if head is None:
+            del heads[at], sources[at]
+        else:
+            heads[at] = head
+    return found
 
 
 def _as_it_is(cls: type[Database], directory: str, files: Files) -> Database | None:

@@ -22,6 +22,12 @@ class Entries:
     values: npt.NDArray[np.uint8]
     value_starts: npt.NDArray[np.int64]
 
+    @classmethod
+    def of(cls, key: bytes, value: bytes) -> "Entries":
+        """A single entry."""
+        keys, values = np.frombuffer(key, np.uint8), np.frombuffer(value, np.uint8)
+        return cls(keys, np.array([0, len(key)], np.int64), values, np.array([0, len(value)], np.int64))
+
     def __len__(self) -> int:
         return len(self.key_starts) - 1
 

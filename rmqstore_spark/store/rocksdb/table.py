@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import BLOCK_TRAILER, SEQUENCE_SIZE, NotSoundError, Run, masked_crc32c, read_index, read_pairs
+from native_io import BLOCK_TRAILER, SEQUENCE_SIZE, NotSoundError, Run, read_index, read_pairs, table_checksum
 from rmqstore_spark.store.io.files import Files, OpenFile
-from rmqstore_spark.store.rocksdb.blocks import BlockFile
+from rmqstore_spark.store.rocksdb.blocks import CHECKSUMS, NO_CHECKSUM, BlockFile
+from rmqstore_spark.store.rocksdb.entry_types import RANGE_DELETION
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.fields import Fields
 from rmqstore_spark.store.rocksdb.manifest import TableFile
@@ -21,18 +22,21 @@ from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion
 
 _FOOTER_SIZE = 53
 _MAGIC = 0x88E241B785F4CFF7
-_VERSIONS = range(2, 7)
-_WITH_CONTEXT = 6  # the first format version with a context in each CRC
+_VERSIONS = range(2, 8)
+_WITH_CONTEXT = 6  # the first format version with a context in each checksum
+_WITH_MANAGER = 7  # the first one whose compressions can be other ones than RocksDB's
 _EXTENDED_MAGIC = bytes.fromhex("3e007a00")
-_NO_CHECKSUM, _CRC32C = 0, 1
+_OTHER_CHECKSUMS = {2: "xxHash", 3: "xxHash64"}
 _TAIL_SIZE = 64 * 1024  # bytes of a table that are read at first: footer, properties, often the index
 _CHUNK_SIZE = 1024 * 1024  # bytes of neighbouring blocks that are read at a time
 _BINARY_SEARCH, _HASH_SEARCH, _TWO_LEVELS = range(3)  # kinds of index
-_RANGE_DELETION = 0xF
 _INGESTED = b"rocksdb.external_sst_file.version"
 _INDEX_TYPE = b"rocksdb.block.based.table.index.type"
 _USER_KEYS = b"rocksdb.index.key.is.user.key"
 _DELTAS = b"rocksdb.index.value.is.delta.encoded"
+_COMPRESSION = b"rocksdb.compression"
+_MANAGERS = (b"", b"BuiltinV2")  # no compression, or RocksDB's own ones
+_DICTIONARY = b"rocksdb.compression_dict"
 
 
 @dataclass(frozen=True)
@@ -162,21 +166,26 @@ class _Opening:
             raise damaged(path, max(0, file.size - 8), f"{_MAGIC:#x}, the end of a block-based table", f"{magic:#x}")
         if version not in _VERSIONS:
             raise not_read(path, f"a table of format version {version}")
-        if footer[0] not in (_NO_CHECKSUM, _CRC32C):
-            raise not_read(path, f"checksums of kind {footer[0]}")
-        self.is_checked = footer[0] == _CRC32C
+        self.checksum = footer[0]
+        if self.checksum != NO_CHECKSUM and self.checksum not in CHECKSUMS:
+            raise not_read(path, f"checksums of kind {_OTHER_CHECKSUMS.get(self.checksum, self.checksum)}")
         self.footer = footer
         self.version = version
 
     def table(self, table: TableFile) -> Table:
         meta, index = self._handles()
-        blocks = BlockFile(self.path, self.file.size, self.is_checked, self._context())
+        blocks = BlockFile(self.path, self.file.size, self.checksum, self._context())
         places = dict(self._pairs(blocks, meta, False))
         if self.version >= _WITH_CONTEXT:
             index = self._place(places, b"rocksdb.index")
         properties = dict(self._pairs(blocks, self._place(places, b"rocksdb.properties"), False))
         if _INGESTED in properties:
             raise not_read(self.path, "a table that was brought in from outside")
+        if _DICTIONARY in places:
+            raise not_read(self.path, "blocks that are compressed with a dictionary")
+        manager = properties.get(_COMPRESSION, b"").partition(b";")[0]
+        if self.version >= _WITH_MANAGER and manager not in _MANAGERS:
+            raise not_read(self.path, f"blocks that are compressed by {manager.decode(errors='replace'):.80}")
         deletions = []
         if b"rocksdb.range_del" in places:
             place = self._place(places, b"rocksdb.range_del")
@@ -184,18 +193,18 @@ class _Opening:
         return Table(blocks, self._index(blocks, index, properties), tuple(deletions))
 
     def _context(self) -> int:
-        """The file's context for CRCs; the footer's own CRC is checked with it."""
+        """The file's context for checksums; the footer's own one is checked with it."""
         if self.version < _WITH_CONTEXT:
             return 0
         at = self.file.size - _FOOTER_SIZE
         if self.footer[1:5] != _EXTENDED_MAGIC or any(self.footer[33:41]):
             raise not_read(self.path, "a footer with what is not known here")
         context = int.from_bytes(self.footer[9:13], "little")
-        if self.is_checked:
+        if self.checksum != NO_CHECKSUM:
             cleared = self.footer[:5] + bytes(4) + self.footer[9:]
-            expected = masked_crc32c(cleared) + (context ^ ((at & 0xFFFFFFFF) + (at >> 32) & 0xFFFFFFFF)) & 0xFFFFFFFF
+            expected = table_checksum(cleared, kind=self.checksum, offset=at, context=context)
             if expected != int.from_bytes(self.footer[5:9], "little"):
-                raise damaged(self.path, at, "a footer with its CRC-32C", "another one")
+                raise damaged(self.path, at, f"a footer with its {CHECKSUMS[self.checksum]}", "another one")
         return context
 
     def _handles(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -271,7 +280,7 @@ class _Opening:
         last = table.largest if table.is_open else table.largest + b"\0"
         for key, stop in pairs:
             trailer = int.from_bytes(key[-SEQUENCE_SIZE:], "little")
-            if trailer & 0xFF != _RANGE_DELETION:
+            if trailer & 0xFF != RANGE_DELETION:
                 raise damaged(self.path, position, "a range that is deleted", f"an entry of type {trailer & 0xFF}")
             yield RangeDeletion(max(key[:-SEQUENCE_SIZE], table.smallest), min(stop, last), trailer >> 8)
 

@@ -1,5 +1,6 @@
 """Ranges of keys that were deleted in one go."""
 
+import bisect
 import heapq
 import itertools
 from collections.abc import Iterable
@@ -30,3 +31,9 @@ def fragments(ranges: Iterable[RangeDeletion]) -> list[RangeDeletion]:
         if open_ones:
             found.append(RangeDeletion(start, stop, -open_ones[0][0]))
     return found
+
+
+def newest_over(deletions: list[RangeDeletion], key: bytes) -> int:
+    """The sequence number before which a key is deleted by fragments(); 0: it is in none of them."""
+    at = bisect.bisect_right(deletions, key, key=lambda one: one.start) - 1
+    return deletions[at].newest if at >= 0 and key < deletions[at].stop else 0

@@ -8,9 +8,10 @@ import os
 import re
 from dataclasses import dataclass
 
-from native_io import Batches, NotSoundError, Run
+from native_io import UNKNOWN_RECORD, Batches, NotSoundError, Run
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.rocksdb.faults import damaged
+from rmqstore_spark.store.rocksdb.entry_types import name_of_other
+from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.log_file import read_log
 from rmqstore_spark.store.rocksdb.manifest import Family
 from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion
@@ -66,4 +67,7 @@ def _read(path: str, number: int, files: Files) -> WriteAheadLog:
     try:
         return WriteAheadLog(number, Batches(log.data, log.ends))
     except NotSoundError as why:
+        other = name_of_other(log.data[why.position]) if why.position < len(log.data) else None
+        if why.expected == UNKNOWN_RECORD and other is not None:
+            raise not_read(path, f"{other} at position {why.position}") from None
         raise damaged(path, why.position, f"{why.expected} in batch {why.part}", "none") from None

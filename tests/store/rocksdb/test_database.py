@@ -1,6 +1,7 @@
 """Databases of brokers and of RocksDB's library, which lie in data with their content: read whole, in part, damaged.
 
-machine/rocksdb.py made them, and judges thousands of others by the library itself.
+machine/rocksdb.py made most of them, and judges thousands of others by the library itself; those with merge operands
+were made as in interop/test_rocksdb_library.py.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import tarfile
 import time
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, RmqS
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.store.rocksdb.database import Database
-from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments
+from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments, newest_over
 
 PACKED = Path(__file__).parents[2] / "data" / "rocksdb"
 
@@ -62,7 +64,7 @@ def pairs(database: Database, *scan: Any) -> list[tuple[bytes, bytes]]:
 
 
 def test_content_is_what_the_library_says(databases: dict[Path, Content]) -> None:
-    assert len(databases) >= 36
+    assert len(databases) >= 46
     for directory, content in databases.items():
         before = looks(str(directory))
         assert read(directory) == content, directory
@@ -196,6 +198,40 @@ def test_errors_name_file_and_position(databases: dict[Path, Content], tmp_path:
         table.write_bytes(kept)
 
 
+def test_operands_need_their_operator(databases: dict[Path, Content], tmp_path: Path) -> None:
+    """Where there are operands, an unknown operator in the options is told, and options that are not there are."""
+    refused = 0
+    for directory, content in databases.items():
+        if directory.parent.name != "merged":
+            continue
+        own = shutil.copytree(directory, tmp_path / directory.name)
+        (options,) = own.glob("OPTIONS-*")
+        text = options.read_text()
+        options.write_text(text.replace("delimiter=,;", "delimiter=;"))
+        without = [value for pairs in read(own).values() for value in pairs.values()]
+        options.write_text(text.replace("{id=StringAppendOperator;delimiter=,;}", "UInt64AddOperator"))
+        if sum(map(len, without)) == sum(len(value) for pairs in content.values() for value in pairs.values()):
+            continue  # all operands were merged when tables were written
+        refused += 1
+        with pytest.raises(DamagedStoreError, match=rf"{options.name}: .* with the operator UInt64AddOperator"):
+            read(own)
+        options.unlink()
+        with pytest.raises(DamagedStoreError, match="no OPTIONS that name their operator"):
+            read(own)
+    assert refused > 3
+
+
+def test_a_compression_that_is_not_rocksdbs_is_refused_by_name(tmp_path: Path) -> None:
+    """Tables of format version 7 name who compressed their blocks."""
+    for named, is_read in ((b"BuiltinV2;04;", True), (b";;", True), (b"Own;80;", False)):
+        rocksdb.write(tmp_path / named.decode(), [{"default": [(b"k", b"v")]}], {}, version=7, compression=named)
+        if is_read:
+            assert read(tmp_path / named.decode()) == {"default": {b"k": b"v"}}
+        else:
+            with pytest.raises(DamagedStoreError, match="found blocks that are compressed by Own"):
+                read(tmp_path / named.decode())
+
+
 def test_fragments_say_what_the_ranges_do(rng: random.Random) -> None:
     for _ in range(300):
         keys = [bytes([n]) for n in range(12)]
@@ -203,5 +239,9 @@ def test_fragments_say_what_the_ranges_do(rng: random.Random) -> None:
         found = fragments(ranges)
         assert all(one.stop <= other.start for one, other in itertools.pairwise(found))
         for key in keys:
+            assert newest_over(found, key) == max(
+                (one.newest for one in ranges if one.start <= key < one.stop), default=0
+            )
             expected = max((one.newest for one in ranges if one.start <= key < one.stop), default=None)
             assert next((one.newest for one in found if one.start <= key < one.stop), None) == expected
+            assert newest_over(found, key) == (expected or 0)
