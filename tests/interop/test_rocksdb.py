@@ -56,7 +56,8 @@ def test_admin_api_says_the_same(mode: str, tmp_path: Path) -> None:
         broker.client().run("scenario", 1, 100, 2000, "", "timer")
         answers = broker.client().run("admin")
         running = rows_of_log(root)
-        assert same_as_scan(root) >= running - 5
+        with broker.frozen():
+            assert same_as_scan(root) >= running - 5
         seen = {row["topic"] for row in Store(root).queues().to_pylist()}
         told = {answer["topic"] for answer in answers if answer["kind"] == "queue" and answer["maxOffset"] > 0}
         configured = {row["topic"] for row in Store(root).topics().to_pylist() if row["configured"]}
@@ -134,7 +135,8 @@ def places(answers: list[Record]) -> list[tuple[int, int]]:
 
 def check(root: Path, answers: list[Record], is_copy: bool = False) -> None:
     store = Store(root)
-    answers = [each for each in answers if each.get("topic") not in UNTOLD]
+    if is_copy or not (root / "config" / "topics.json").exists():
+        answers = [each for each in answers if each.get("topic") not in UNTOLD]
     of = {
         kind: [answer for answer in answers if answer["kind"] == kind] for kind in ("topic", "queue", "unit", "group")
     }
