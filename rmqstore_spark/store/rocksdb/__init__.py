@@ -14,7 +14,7 @@ table.py, write_ahead.py, tombstones.py, merges.py (merge operands), database.py
 entries, fields.py takes numbers and texts out of bytes, faults.py makes the errors.
 
 The supported files are those that brokers of RocketMQ 5.2 to 5.5 write (RocksDB 8.4: block-based tables of format
-version 5 with CRC-32C, an index of one level, any compression that a broker can be told, a merge operator that appends),
+version 5 with CRC-32C, an index of one level, any compression that a broker can be told, an appending merge operator),
 and those that RocksDB itself writes by default up to version 11: format versions 2 to 7; CRC-32C, XXH3 or no checksum;
 an index of one level or two; compression none, snappy, zlib, bzip2, LZ4 or ZSTD; merge operands of
 StringAppendOperator; deleted ranges; logs, also recycled ones, that are not compressed.
