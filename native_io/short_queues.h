@@ -20,7 +20,8 @@ enum {
     RMQ_FILE_NAME_DIGITS = 20, /* of a file of a MappedFileQueue */
     RMQ_FIRST_UNITS = 100,     /* of a queue are read first; most have no more */
     RMQ_BLOCK_SIZE = 512,      /* of st_blocks */
-    RMQ_ROUNDED_UP = 4096,     /* disk space is mostly allocated in multiples of this */
+    RMQ_ROUNDED_UP = 4096,     /* disk space is mostly allocated in multiples of this, and memory for it */
+    RMQ_ENTRIES_AT_ONCE = 1024, /* bytes of a directory; a queue has few files */
 };
 #ifndef SEEK_DATA
 #define SEEK_DATA 3 /* of Linux */
@@ -41,18 +42,26 @@ static int64_t rmq_start_in(const char *name) {
 
 /* The name of a queue's only file, and the offset that the file begins with; -1 where there is no file, or several. What
  * the directory says of its type is DT_UNKNOWN where it does not say. */
-static int64_t rmq_only_file(DIR *directory, char name[RMQ_FILE_NAME_DIGITS + 1], int *type) {
-    int64_t found = -1;
-    const struct dirent *entry;
-    while ((entry = readdir(directory)) != NULL) {
-        const int64_t start = rmq_start_in(entry->d_name);
-        if (start < 0) continue;
-        if (found >= 0) return -1;
-        found = start;
-        *type = entry->d_type;
-        memcpy(name, entry->d_name, RMQ_FILE_NAME_DIGITS + 1);
+static int64_t rmq_only_file(int directory, char name[RMQ_FILE_NAME_DIGITS + 1], int *type) {
+    uint8_t entries[RMQ_ENTRIES_AT_ONCE] __attribute__((aligned(8)));
+    int64_t found = -1, got;
+    while ((got = rmq_entries_in(directory, entries, sizeof entries)) > 0) {
+        for (int64_t at = 0; at < got; at += rmq_entry_size(entries + at)) {
+            const char *each = rmq_entry_name(entries + at);
+            const int64_t start = rmq_start_in(each);
+            if (start < 0) continue;
+            if (found >= 0) return -1;
+            found = start;
+            *type = rmq_entry_type(entries + at);
+            memcpy(name, each, RMQ_FILE_NAME_DIGITS + 1);
+        }
     }
     return found;
+}
+
+/* A descriptor of a directory, or -1. */
+static int rmq_open_directory(const char *path) {
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
 /* A descriptor of a regular file; -1 where there is none, or it cannot be opened. Nothing else is opened: a FIFO would
@@ -61,7 +70,10 @@ static int rmq_open_regular(int directory, const char *name, int type, struct st
     if (type != DT_REG && (rmq_status_at(directory, name, status, 0) != 0 || !S_ISREG(status->st_mode))) return -1;
     const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return -1;
-    if (rmq_status_of(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
+    if (rmq_status_of(fd, status) == 0 && S_ISREG(status->st_mode)) {
+        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* else Linux fills 128 KiB of memory with the zeros of the hole */
+        return fd;
+    }
     close(fd); /* another entry took the name in between */
     return -1;
 }
@@ -90,18 +102,18 @@ static int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room,
     char name[RMQ_FILE_NAME_DIGITS + 1];
     struct stat status;
     int64_t got = -1;
-    DIR *directory = opendir(path);
-    if (directory == NULL) return -1;
+    const int directory = rmq_open_directory(path);
+    if (directory < 0) return -1;
     int type = DT_UNKNOWN;
     const int64_t start = rmq_only_file(directory, name, &type);
-    cost->fd = start < 0 ? -1 : rmq_open_regular(dirfd(directory), name, type, &status);
+    cost->fd = start < 0 ? -1 : rmq_open_regular(directory, name, type, &status);
     if (cost->fd >= 0) {
         got = rmq_read_short_file(cost, &status, to, room);
         close(cost->fd);
         *number = start / RMQ_QUEUE_UNIT_SIZE;
         cost->error = 0;
     }
-    closedir(directory);
+    close(directory);
     return got;
 }
 
@@ -115,6 +127,22 @@ typedef struct {
     int64_t is_all;    /* whether only a hole follows what was read */
 } rmq_queue_head;
 
+/* Read the first `n` bytes of an open file; a hole after its first page is not read. Returns the number of bytes there,
+ * and notes whether only a hole follows them. */
+static int64_t rmq_read_head(rmq_file *f, uint8_t *to, int64_t n, int64_t size, int64_t *is_all) {
+    const int64_t first = n < RMQ_ROUNDED_UP ? n : RMQ_ROUNDED_UP;
+    int64_t got = rmq_read_file(f, to, first, 0);
+    *is_all = size <= first || (lseek(f->fd, first, SEEK_DATA) < 0 && errno == ENXIO);
+    if (n == first || f->error != 0 || got < first) return got;
+    if (*is_all) {
+        memset(to + first, 0, (size_t)(n - first));
+        return n;
+    }
+    got += rmq_read_file(f, to + first, n - first, first);
+    *is_all = size <= n || (lseek(f->fd, n, SEEK_DATA) < 0 && errno == ENXIO);
+    return got;
+}
+
 /* Read the first units of a queue that has one file, as many as there is room for, and clear the rest of the room. */
 static rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost) {
     char name[RMQ_FILE_NAME_DIGITS + 1];
@@ -122,21 +150,20 @@ static rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t
     int type = DT_UNKNOWN;
     rmq_queue_head head = {-1, 0, 0, -1, 0, 0};
     int64_t filled = 0;
-    DIR *directory = opendir(path);
-    if (directory != NULL) {
+    const int directory = rmq_open_directory(path);
+    if (directory >= 0) {
         head.start = rmq_only_file(directory, name, &type);
-        cost->fd = head.start < 0 ? -1 : rmq_open_regular(dirfd(directory), name, type, &status);
+        cost->fd = head.start < 0 ? -1 : rmq_open_regular(directory, name, type, &status);
         if (cost->fd >= 0) {
             head.size = (int64_t)status.st_size;
             head.allocated = (int64_t)status.st_blocks * RMQ_BLOCK_SIZE;
             const int64_t wanted = head.size < room ? head.size : room;
-            filled = rmq_read_file(cost, to, wanted, 0);
+            filled = rmq_read_head(cost, to, wanted, head.size, &head.is_all);
             head.read = cost->error != 0 || filled != wanted ? -1 : filled;
-            head.is_all = head.size <= room || (lseek(cost->fd, room, SEEK_DATA) < 0 && errno == ENXIO);
             close(cost->fd);
             cost->error = 0;
         }
-        closedir(directory);
+        close(directory);
     }
     if (filled < 0) filled = 0;
     memset(to + filled, 0, (size_t)(room - filled));

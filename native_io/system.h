@@ -53,6 +53,25 @@ static inline int rmq_exchange(int above, const char *name, int other_above, con
     return (int)syscall(RMQ_RENAMEAT2, above, name, other_above, other, RMQ_RENAME_EXCHANGE);
 }
 
+/* The next entries of an open directory, in as many bytes as there is space for; 0 at its end, -1 and errno where they
+ * cannot be read. opendir() and readdir() would take a lot of memory for each directory, and one more call. */
+static inline int64_t rmq_entries_in(int directory, uint8_t *to, size_t size) {
+    return (int64_t)syscall(SYS_getdents64, directory, to, size);
+}
+
+enum { RMQ_ENTRY_SIZE_AT = 16, RMQ_ENTRY_TYPE_AT = 18, RMQ_ENTRY_NAME_AT = 19 }; /* of struct linux_dirent64 */
+
+static inline int64_t rmq_entry_size(const uint8_t *entry) {
+    uint16_t size;
+    memcpy(&size, entry + RMQ_ENTRY_SIZE_AT, sizeof size);
+    return size;
+}
+
+/* DT_REG and so on; DT_UNKNOWN where the directory does not say. */
+static inline int rmq_entry_type(const uint8_t *entry) { return entry[RMQ_ENTRY_TYPE_AT]; }
+
+static inline const char *rmq_entry_name(const uint8_t *entry) { return (const char *)entry + RMQ_ENTRY_NAME_AT; }
+
 /* The id of the mount that an open file is on; -1 on Linux before 5.8, which does not report it. */
 static inline int64_t rmq_mount_of(int fd) {
     uint8_t answer[RMQ_STATX_SIZE] __attribute__((aligned(8))) = {0};

@@ -36,11 +36,11 @@ from rmqstore_spark.read.plan.twins import refuse_twins
 from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.read.scan import Scan
+from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.sizes import FileSizes, Sizes
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.io.files import status_of
-from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch

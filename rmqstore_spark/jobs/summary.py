@@ -17,7 +17,8 @@ from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import group_entries, topic_entries
+from rmqstore_spark.store.structures.config import Table, group_entries, topic_entries
+from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.tables.check.config import check_config_files
 from rmqstore_spark.tables.check.layout import check_layout
 from rmqstore_spark.tables.check.problems import PROBLEMS, Finding
@@ -121,18 +122,9 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
             queues in files, queues are not looked at either.
     """
     entries = topic_entries(store.root, store.files)
-    facts = _queues(store) if is_close or _are_quick(store) else []
+    facts = _queues(store) if is_close or _are_quick(store) else None
     first, last = _span(store, facts)
-    by_topic: dict[str, list[QueueFacts]] = defaultdict(list)
-    for queue in facts:
-        if queue.end > queue.least:
-            by_topic[queue.topic].append(queue)
-    exact = bytes_of_topics(store, facts) if is_close else None
-    topics: list[TopicSummary] = []
-    for topic, queues in sorted(by_topic.items(), key=lambda each: (-_count(each[1]), each[0])):
-        samples = _Samples(store, queues if is_close and len(topics) < _TOPICS_SAMPLED else [])
-        found = _topic(topic, kind_of(topic, entries.get(topic)), queues, samples, (first or 0, last or 0))
-        topics.append(found if exact is None else replace(found, nbytes=exact.get(topic, 0), is_exact=True))
+    topics = [] if facts is None else list(_topics(store, facts, entries, is_close, (first or 0, last or 0)))
     groups = {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)}
     return Summary(
         root=store.root,
@@ -144,11 +136,11 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
         known_groups=len(groups),
         first_time=first,
         last_time=last,
-        messages=_count(facts),
-        queues=len(facts),
+        messages=0 if facts is None else int(facts.counts.sum()),
+        queues=0 if facts is None else len(facts),
         topics=topics,
-        empty_topics=len(entries.keys() - by_topic.keys()),
-        groups=_groups(store, facts) if is_close else [],
+        empty_topics=len(entries.keys() - {topic.topic for topic in topics}),
+        groups=_groups(store, facts) if is_close and facts is not None else [],
         unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES] if is_close else [],
         notable=list(_notable(store)) if is_close else [],
     )
@@ -178,24 +170,26 @@ def _are_quick(store: Snapshot) -> bool:
     return len(store.queues.topics) <= MOST_TOPICS and store.layout.queues is not None
 
 
-def _queues(store: Snapshot) -> list[QueueFacts]:
+def _queues(store: Snapshot) -> QueueFacts:
     """All but the light queues, whose messages have a queue of their topic as well."""
-    return [queue for queue in queue_facts(store) if queue.kind != "lmq"]
+    facts = queue_facts(store)
+    return facts if "lmq" not in facts.kinds else facts.only([kind != "lmq" for kind in facts.kinds])
 
 
-def _span(store: Snapshot, facts: list[QueueFacts]) -> tuple[int | None, int | None]:
+def _span(store: Snapshot, facts: QueueFacts | None) -> tuple[int | None, int | None]:
     """The first and the last store time in queues; of the log's first and last message where no queue tells."""
-    times = [time for queue in facts for time in (queue.first_time, queue.last_time) if time is not None]
+    known = np.empty(0, np.int64) if facts is None else facts.times[facts.times != NO_TIME]
+    if len(known):
+        return int(known.min()), int(known.max())
     extents = store.log.extents
-    if not times and extents:
-        ends = [store.log.timestamp(at) for at in (extents[0].start, extents[-1].stop)]
-        times = [time * 1000 for time in ends if time is not None]
+    ends = [store.log.timestamp(at) for at in (extents[0].start, extents[-1].stop)] if extents else []
+    times = [time * 1000 for time in ends if time is not None]
     return min(times, default=None), max(times, default=None)
 
 
-def bytes_of_topics(store: Snapshot, facts: list[QueueFacts]) -> dict[str, int] | None:
+def bytes_of_topics(store: Snapshot, facts: QueueFacts) -> dict[str, int] | None:
     """The exact bytes of each topic's messages, if these can be had in less than about 0.3 s, else None."""
-    if store.files.is_slow or len(facts) > _MOST_QUEUES or _count(facts) > _MOST_UNITS:
+    if store.files.is_slow or len(facts) > _MOST_QUEUES or int(facts.counts.sum()) > _MOST_UNITS:
         return None
     try:
         found = usage_of(store, parse_options({"path": store.root}), ["topic"], _MOST_BYTES)
@@ -206,23 +200,37 @@ def bytes_of_topics(store: Snapshot, facts: list[QueueFacts]) -> dict[str, int] 
     )
 
 
-def _topic(topic: str, kind: str, queues: list[QueueFacts], samples: "_Samples", span: tuple[int, int]) -> TopicSummary:
-    last = max((queue.last_time for queue in queues if queue.last_time is not None), default=None)
-    return TopicSummary(topic, kind, len(queues), _count(queues), last, samples.nbytes(), False, samples.rates(*span))
-
-
-def _count(queues: list[QueueFacts]) -> int:
-    return sum(queue.end - queue.least for queue in queues)
+def _topics(
+    store: Snapshot, facts: QueueFacts, entries: Table, is_close: bool, span: tuple[int, int]
+) -> Iterator[TopicSummary]:
+    """The topics with messages, the one with most messages first."""
+    have_messages = facts.counts > 0
+    some = facts if have_messages.all() else facts.only(have_messages)
+    names, bounds = some.topics
+    if not names:
+        return
+    exact = bytes_of_topics(store, facts) if is_close else None
+    counts, last = np.add.reduceat(some.counts, bounds[:-1]), np.maximum.reduceat(some.times[1], bounds[:-1])
+    rows = zip(names, bounds[:-1].tolist(), bounds[1:].tolist(), counts.tolist(), last.tolist(), strict=True)
+    for at, (topic, start, stop, count, time) in enumerate(sorted(rows, key=lambda row: (-row[3], row[0]))):
+        samples = _Samples(store, some, range(start, stop) if is_close and at < _TOPICS_SAMPLED else range(0))
+        kind, last_time = kind_of(topic, entries.get(topic)), None if time == NO_TIME else time
+        nbytes = samples.nbytes() if exact is None else exact.get(topic, 0)
+        is_exact, rates = exact is not None, samples.rates(*span)
+        yield TopicSummary(topic, kind, stop - start, count, last_time, nbytes, is_exact, rates)
 
 
 class _Samples:
     """Some messages of a topic's largest queues, spread evenly along them."""
 
-    def __init__(self, store: Snapshot, queues: list[QueueFacts]) -> None:
-        self._all = _count(queues)
-        largest = sorted((q for q in queues if q.kind == "simple"), key=lambda queue: queue.least - queue.end)
-        self._queues = {queue.queue_id: queue for queue in largest[:_QUEUES_SAMPLED]}
-        self._messages = {queue_id: list(_some(store, queue)) for queue_id, queue in self._queues.items()}
+    def __init__(self, store: Snapshot, facts: QueueFacts, rows: range) -> None:
+        simple = [row for row in rows if facts.kinds[row] == "simple"]
+        count = {row: int(facts.end[row] - facts.least[row]) for row in rows}
+        self._all = sum(count.values())
+        some = sorted(simple, key=lambda row: -count[row])[:_QUEUES_SAMPLED]
+        least = {facts.names[row][1]: (row, int(facts.least[row])) for row in some}
+        self._least = {queue_id: start for queue_id, (_, start) in least.items()}
+        self._messages = {queue_id: list(_some(store, facts, row)) for queue_id, (row, _) in least.items()}
 
     def nbytes(self) -> float | None:
         """The estimated bytes of the topic's messages."""
@@ -231,10 +239,12 @@ class _Samples:
 
     def rates(self, first: int, last: int) -> list[float]:
         """The estimated messages in each of RATES equal parts of the time between two store times."""
+        if not self._messages:
+            return []
         edges = np.linspace(first, max(last, first + 1), RATES + 1)
         total: npt.NDArray[np.float64] = np.zeros(RATES)
         for queue_id, some in self._messages.items():
-            before = self._queues[queue_id].least - 1
+            before = self._least[queue_id] - 1
             known = [(h.store_timestamp, h.queue_offset - before) for h in some if h.store_timestamp is not None]
             if known:
                 at, so_far = np.array(known, np.int64).T
@@ -245,18 +255,20 @@ class _Samples:
         return [float(rate) for rate in total * (self._all / sampled)] if sampled else []
 
 
-def _some(store: Snapshot, facts: QueueFacts) -> Iterator[Header]:
-    queue = store.queues.queue(facts.topic, facts.queue_id)
-    for offset in sorted(set(np.linspace(facts.least, facts.end - 1, _SAMPLES).astype(int).tolist())):
+def _some(store: Snapshot, facts: QueueFacts, row: int) -> Iterator[Header]:
+    queue = store.queues.queue(*facts.names[row])
+    least, most = int(facts.least[row]), int(facts.end[row]) - 1
+    for offset in sorted(set(np.linspace(least, most, _SAMPLES).astype(int).tolist())):
         unit = None if queue is None else queue.unit(offset)
         header = None if unit is None else store.log.header(unit.position)
         if header is not None:
             yield header
 
 
-def _groups(store: Snapshot, facts: list[QueueFacts]) -> list[GroupSummary]:
+def _groups(store: Snapshot, facts: QueueFacts) -> list[GroupSummary]:
     rows = consumed(store)
     progress = Progress(store, rows, facts)
+    # Sums in Python, as those of offsets that are nonsense may not fit an int64.
     lags = np.where(progress.is_known, np.maximum(progress.lag, 0), 0).tolist()
     topics: dict[str, list[str]] = defaultdict(list)
     parts: dict[str, slice] = {}  # of the rows: those of a group are side by side
@@ -265,7 +277,6 @@ def _groups(store: Snapshot, facts: list[QueueFacts]) -> list[GroupSummary]:
         parts[group] = slice(parts[group].start if group in parts else part.start, part.stop)
     groups = [GroupSummary(group, topics[group], sum(lags[parts[group]]), None) for group in topics]
     groups.sort(key=lambda each: (-each.lag, each.group))
-    return [
-        replace(each, lag_millis=progress.longest(parts[each.group])) if at < GROUPS_TIMED else each
-        for at, each in enumerate(groups)
-    ]
+    worst, others = groups[:GROUPS_TIMED], groups[GROUPS_TIMED:]
+    longest = progress.longest([parts[each.group] for each in worst])
+    return [*(replace(each, lag_millis=millis) for each, millis in zip(worst, longest, strict=True)), *others]

@@ -76,12 +76,13 @@ def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:
         logs: the logs of one store: one, or of a tiered store that of each queue.
         is_tiered: whether the store is a tiered one, which has nothing else that is checked.
     """
-    facts = [queue for log in logs for queue in queue_facts(log) if queue.kind != "lmq"]
-    messages = sum(queue.end - queue.least for queue in facts)
+    known = [queue_facts(log) for log in logs]
+    facts = [facts.only([kind != "lmq" for kind in facts.kinds]) for facts in known]
+    messages = sum(int(each.counts.sum()) for each in facts)
     parts = [
         f"{size_text(sum(log.log.size for log in logs))} of log in "
         + counted(sum(len(log.log.extents) for log in logs), "segment"),
-        f"{counted(messages, 'message')} in {counted(len(facts), 'queue')}",
+        f"{counted(messages, 'message')} in {counted(sum(map(len, facts)), 'queue')}",
     ]
     if is_tiered:
         return ", ".join(parts)

@@ -1,56 +1,133 @@
 """The bounds of queues: where their messages begin and end, confirmed by the log, with few requests for each queue.
 
 The units of the first and the last message are looked up in the queue, and both messages in the log, for many queues at
-once in the order of the log. Mostly the log has the message of a queue's last unit, and the queue ends after it.
-Otherwise the end is searched backwards from there: first for a unit whose message is live, in doubling steps, then for
-the border between that unit and the left-over ones (store/unit_evidence.py). Damaged messages at the end keep their
-places, as those in the middle do: a group may have consumed them. Messages that their queue does not know yet, or no
-longer, do not count; a broker does not know them either.
+once, in columns and in the order of the log. Where the log has both messages, these are the bounds. All other queues
+are searched one by one (bounds_search.py). Messages that their queue does not know yet, or no longer, do not count; a
+broker does not know them either.
 """
 
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from native_io import UnitKind
-from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.format.message import Header
-from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
+from rmqstore_spark.kept import kept
+from rmqstore_spark.store.bounds_search import Outer, QueueBounds, searched
+from rmqstore_spark.store.format.light_queues import is_light
+from rmqstore_spark.store.format.message import are_queued
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.message_headers import many_headers
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
-from rmqstore_spark.store.structures.many_headers import Place
-from rmqstore_spark.store.structures.queue_cursor import QueueCursor
-from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, queue_heads
+from rmqstore_spark.store.structures.many_headers import NO_TIME
+from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, QueueHeads, places_in, queue_heads
 from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 _QUEUES_AT_ONCE = 4096  # queues whose messages are looked up together, so that the log is read in its order
 _BLOCK = 4096  # bytes: disk space is mostly allocated in such blocks
-_UNITS_TO_TRY = 1024  # units from the first one on, until the log confirms one
+
+_Longs = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class ManyBounds:
+    """The bounds of queues as QueueBounds has them, in arrays with an item for each queue.
+
+    Large because the bounds of a queue have as many numbers.
+
+    Attributes:
+        queues: the queues.
+        least, end: queue offsets.
+        numbers: rows: the unit numbers of the first and of the last message.
+        positions: rows: physical offsets of the first and of the last whole message; -1 where there is none.
+        times: rows: store times (us) of these; NO_TIME where there is none, or it is not known.
+        files, nbytes: the number of files, and the bytes that they take on the disk.
+        asked_times: of the unit numbers that were asked for, NO_TIME where the log has no message or no known time.
+    """
+
+    queues: list[Queue]
+    least: _Longs
+    end: _Longs
+    numbers: _Longs
+    positions: _Longs
+    times: _Longs
+    files: _Longs
+    nbytes: _Longs
+    asked_times: _Longs
+
+    def __len__(self) -> int:
+        return len(self.queues)
+
+    @kept
+    def names(self) -> list[tuple[str, int]]:
+        """Topic and queueId of each queue."""
+        return [(queue.topic, queue.queue_id) for queue in self.queues]
+
+    @kept
+    def rows(self) -> dict[tuple[str, int], int]:
+        """The index of each queue by its name; that of the last one where several have the same."""
+        return {name: row for row, name in enumerate(self.names)}
+
+    @property
+    def have_messages(self) -> _Flags:
+        """Which of the queues have a whole message."""
+        have_messages: _Flags = self.positions[1] >= 0
+        return have_messages
+
+    @classmethod
+    def joined(cls, parts: "list[ManyBounds]") -> "ManyBounds":
+        """The bounds of all queues of some."""
+        queues = [queue for part in parts for queue in part.queues]
+        names = ("least", "end", "numbers", "positions", "times", "files", "nbytes", "asked_times")
+        return cls(queues, *(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
 
 
 @dataclass(frozen=True)
-class QueueBounds:
-    """The bounds of a queue's messages.
+class Asked:
+    """Unit numbers of queues.
 
     Attributes:
-        least: queue offset of the first message that exists; `end` where there is none.
-        end: the queue offset after the last message, which may be damaged.
-        first, last: the first and the last whole message; None where there is none. The messages of a light queue are
-            of another topic.
-        numbers: the unit numbers from the first message's to the last message's.
+        starts: where each queue's numbers begin among all of them, and how many there are.
+        numbers: of each queue in ascending order.
     """
 
-    queue: Queue
-    least: int
-    end: int
-    first: Header | None = None
-    last: Header | None = None
-    numbers: range = range(0)
+    starts: _Longs
+    numbers: _Longs
+
+    @classmethod
+    def nothing(cls, queues: int) -> "Asked":
+        """No number of so many queues."""
+        return cls(np.zeros(queues + 1, np.int64), np.zeros(0, np.int64))
+
+    def part(self, first: int, stop: int) -> "Asked":
+        """The numbers of some of the queues."""
+        starts = self.starts[first : stop + 1]
+        return Asked(starts - starts[0], self.numbers[starts[0] : starts[-1]])
+
+    @classmethod
+    def of(cls, queues: int, which: _Longs, numbers: _Longs) -> "tuple[Asked, _Longs]":
+        """Each number of each queue once; and for each item of `which` the index of its number there.
+
+        Args:
+            queues: how many there are.
+            which, numbers: the index of a queue, and a number.
+        """
+        order = np.lexsort((numbers, which))
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (np.diff(which[order]) != 0) | (np.diff(numbers[order]) != 0)
+        unique, index = order[is_new], np.empty(len(order), np.int64)
+        index[order] = np.cumsum(is_new) - 1
+        return cls(np.searchsorted(which[unique], np.arange(queues + 1)), numbers[unique]), index
+
+    @property
+    def queues(self) -> _Longs:
+        """The queue of each number, by its index."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
 
 def queue_bounds(
@@ -64,196 +141,249 @@ def queue_bounds(
     remaining = iter(queues)
     evidence = UnitEvidence(store) if evidence is None else evidence
     while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
-        found = _all_outer(store.files, some, evidence.begin)
-        units = (unit for each in found for unit in (each.first, each.last) if unit is not None)
-        evidence.look_up(Place(unit.position, unit.size) for unit in units)
-        for queue, outer in zip(some, found, strict=True):
-            yield _bounds(queue, outer, evidence)
+        found = _Found(store, some, evidence, Asked.nothing(len(some)))
+        for row in range(len(some)):
+            yield found.bounds(row)
         evidence.forget()
 
 
-class _Outer(NamedTuple):
-    """The outer units of a queue.
+def many_bounds(store: Snapshot, queues: list[Queue], asked: Asked | None = None) -> ManyBounds:
+    """queue_bounds() in columns.
+
+    Args:
+        asked: unit numbers of simple queues whose messages' store times are wanted, too.
+    """
+    asked, evidence = asked or Asked.nothing(len(queues)), UnitEvidence(store)
+    parts = []
+    for first in range(0, max(1, len(queues)), _QUEUES_AT_ONCE):
+        some = queues[first : first + _QUEUES_AT_ONCE]
+        parts.append(_Found(store, some, evidence, asked.part(first, first + len(some))).columns())
+        evidence.forget()
+    return ManyBounds.joined(parts)
+
+
+class _Found:
+    """What is found of some queues at once."""
+
+    def __init__(self, store: Snapshot, queues: list[Queue], evidence: UnitEvidence, asked: Asked) -> None:
+        self._queues = queues
+        self._evidence = evidence
+        self._outer = outer = _outer_units(store.files, queues, evidence.begin, asked)
+        positions, sizes = (
+            np.concatenate([getattr(ends, name)[ends.are_messages] for ends in outer.ends] + [of_asked])
+            for name, of_asked in (("positions", outer.asked[0]), ("sizes", outer.asked[1]))
+        )
+        unique, first = np.unique(positions, return_index=True)
+        self._headers = many_headers(store, unique, sizes[first])
+        self._at = [np.searchsorted(unique, ends.positions) for ends in outer.ends]  # of no meaning for no message
+        topics = np.empty(len(queues), np.object_)
+        topics[:] = [queue.topic for queue in queues]
+        ids = np.array([queue.queue_id for queue in queues], np.int64)
+        are_plain = [
+            self._are_there(store, ends, at, topics, ids) for ends, at in zip(outer.ends, self._at, strict=True)
+        ]
+        are_light = np.array(
+            [is_light(queue.topic) for queue in queues], np.bool_
+        )  # their messages are of other topics
+        self._are_plain = are_plain[0] & are_plain[1] & ~are_light
+        self._others = {row: self._searched(row) for row in np.flatnonzero(~self._are_plain).tolist()}
+
+    def _are_there(
+        self, store: Snapshot, ends: QueueBlock, at: _Longs, topics: npt.NDArray[np.object_], ids: _Longs
+    ) -> _Flags:
+        """Which units have a message in the log that is surely live and the queue's own."""
+        found = ends.are_messages.copy()
+        rows = np.flatnonzero(found)
+        if not len(rows):
+            return found
+        units, at, headers = ends.only(rows), at[rows], self._headers
+        sizes, queue_ids, queue_offsets, sys_flags = headers.numbers[:, at]
+        found[rows] = (
+            headers.are_there[at]
+            & (sizes == units.sizes)
+            & (queue_ids == ids[rows])
+            & (queue_offsets == units.queue_offsets)
+            & (headers.topics[at] == topics[rows])
+            & are_queued(sys_flags)
+            & self._evidence.are_surely_live(units.positions, units.sizes)
+        )
+        return found
+
+    def _searched(self, row: int) -> QueueBounds:
+        ends, queue = self._outer.ends, self._queues[row]
+        is_known = [ends[which].are_messages[row] for which in (0, 1)]
+        known = [int(self._at[which][row]) for which in (0, 1) if is_known[which]]
+        self._evidence.learn(zip(self._headers.positions[known].tolist(), self._headers.at(known), strict=True))
+        return searched(queue, self._outer.of(row), self._evidence)
+
+    def bounds(self, row: int) -> QueueBounds:
+        """The bounds of one of the queues."""
+        if row in self._others:
+            return self._others[row]
+        first, last = (ends[row] for ends in self._outer.ends)
+        headers = self._headers.at([int(at[row]) for at in self._at])
+        numbers = range(first.number, last.number + 1)
+        return QueueBounds(self._queues[row], first.queue_offset, last.end, headers[0], headers[1], numbers)
+
+    def columns(self) -> ManyBounds:
+        """The bounds of all of the queues."""
+        first, last = self._outer.ends
+        count, at = len(self._queues), [np.where(self._are_plain, at, 0) for at in self._at]
+        found = ManyBounds(
+            self._queues,
+            first.queue_offsets.copy(),
+            last.queue_offsets + last.messages,
+            np.stack([first.numbers, last.numbers]),
+            np.stack([first.positions, last.positions]),
+            np.stack([self._headers.times[each] for each in at])
+            if self._are_plain.any()
+            else np.zeros((2, count), np.int64),
+            self._outer.files,
+            self._outer.nbytes,
+            self._asked_times(),
+        )
+        for row, bounds in self._others.items():
+            found.least[row], found.end[row] = bounds.least, bounds.end
+            found.numbers[:, row] = (bounds.numbers[0], bounds.numbers[-1]) if bounds.numbers else (0, -1)
+            for which, header in enumerate((bounds.first, bounds.last)):
+                time = None if header is None else header.store_timestamp
+                found.positions[which, row] = -1 if header is None else header.position
+                found.times[which, row] = NO_TIME if time is None else time
+        return found
+
+    def _asked_times(self) -> _Longs:
+        positions, _, are_there = self._outer.asked
+        times = np.full(len(are_there), NO_TIME, np.int64)
+        times[are_there] = self._headers.times[np.searchsorted(self._headers.positions, positions)]
+        return times
+
+
+@dataclass(eq=False)
+class _OuterUnits:
+    """Outer units of queues, in columns (Outer).
 
     Attributes:
-        first: the first unit that points into the log, among those that one small read shows; None where there is none.
-        last: the last unit in use, whatever it stands for; None where no unit is in use.
-        is_all: whether the small read shows all of the queue.
+        ends: the first units that point into the log, and the last units in use; where there is none, one that is not
+            in use.
+        are_all: whether the small read shows all of the queue.
+        files, nbytes: as of ManyBounds.
+        places: rows: positions and sizes of the units that were asked for by number; -1 where there is no message.
     """
 
-    first: QueueUnit | None
-    last: QueueUnit | None
-    is_all: bool = True
+    ends: tuple[QueueBlock, QueueBlock]
+    are_all: _Flags
+    files: _Longs
+    nbytes: _Longs
+    places: _Longs
+
+    @property
+    def asked(self) -> tuple[_Longs, _Longs, _Flags]:
+        """Positions and sizes of the messages that were asked for, and which of the numbers have one."""
+        are_there = self.places[0] >= 0
+        positions, sizes = self.places[:, are_there]
+        return positions, sizes, are_there
+
+    def of(self, row: int) -> Outer:
+        """Those of one queue."""
+        first, last = (ends[row] if ends.kinds[row] else None for ends in self.ends)
+        return Outer(first, last, bool(self.are_all[row]))
+
+    def put(self, row: int, queue: Queue, outer: Outer) -> None:
+        """Fill in a queue that was read by itself."""
+        for ends, unit in zip(self.ends, (outer.first, outer.last), strict=True):
+            ends.put(row, unit)
+        self.are_all[row] = outer.is_all
+        self.files[row], self.nbytes[row] = len(queue.on_disk), sum(file.allocated for file in queue.on_disk)
 
 
-def _all_outer(files: Files, queues: list[Queue], begin: int) -> list[_Outer]:
-    """The outer units of queues, for a log that begins at `begin`. Most queues are so short that one read shows all
-    units, and have one file."""
-    width = max(FEW_UNITS, files.prices.linear_below)
-    if files.is_slow:
-        return list(files.schedule.mapped(functools.partial(_outer, width=width, begin=begin), queues))
-    found: list[_Outer] = []
-    for at in range(0, len(queues), QUEUES_AT_ONCE):
-        some = queues[at : at + QUEUES_AT_ONCE]
-        heads = queue_heads(some, width, files)
+def _outer_units(files: Files, queues: list[Queue], begin: int, asked: Asked) -> _OuterUnits:
+    """The outer units of queues, for a log that begins at `begin`, and where the messages of asked numbers are. Most
+    queues are so short that one read shows all units, and have one file."""
+    width, count = max(FEW_UNITS, files.prices.linear_below), len(queues)
+    found = _OuterUnits(
+        ends=(QueueBlock.of(bytes(UNIT_SIZE * count)), QueueBlock.of(bytes(UNIT_SIZE * count))),
+        are_all=np.ones(count, np.bool_),
+        files=np.ones(count, np.int64),
+        nbytes=np.zeros(count, np.int64),
+        places=np.full((2, len(asked.numbers)), -1, np.int64),
+    )
+    are_alone, are_asked_alone = np.ones(count, np.bool_), np.ones(len(asked.numbers), np.bool_)
+    for at in range(0, 0 if files.is_slow else count, QUEUES_AT_ONCE):
+        here = slice(at, min(at + QUEUES_AT_ONCE, count))
+        numbers = slice(*asked.starts[[here.start, here.stop]].tolist())
+        heads = queue_heads(queues[here], width, files)
         block = heads.block
-        firsts = heads.units(heads.first_of(block.are_messages & (block.positions >= begin)))
-        lasts = heads.units(heads.last_of(block.are_used))
-        for queue, count, first, last in zip(some, heads.counts, firsts, lasts, strict=True):
-            found.append(_outer(queue, width, begin) if count < 0 else _with_end(queue, count, first, last))
+        first = heads.at(heads.first_of(block.are_messages & (block.positions >= begin)))
+        last = heads.at(heads.last_of(block.are_used))
+        found.ends[0].fill(here, first)
+        found.ends[1].fill(here, last)
+        found.nbytes[here] = heads.allocated
+        are_alone[here] = (heads.counts < 0) | _may_have_more(heads, last)
+        which, of = asked.part(here.start, here.stop), asked.numbers[numbers]
+        found.places[:, numbers], are_asked_alone[numbers] = heads.places(which.queues, of, width)
+    alone = np.flatnonzero(are_alone).tolist()
+    outer = files.schedule.mapped(functools.partial(_outer, width=width, begin=begin), [queues[row] for row in alone])
+    for row, each in zip(alone, outer, strict=True):
+        found.put(row, queues[row], each)
+    _look_for(files, queues, asked, np.unique(asked.queues[are_asked_alone]).tolist(), found.places)
     return found
 
 
-def _outer(queue: Queue, width: int, begin: int) -> _Outer:
+def places_of(files: Files, queues: list[Queue], asked: Asked) -> _Longs:
+    """Where the messages of asked numbers are: rows of positions and sizes, -1 where there is no message."""
+    found = np.full((2, len(asked.numbers)), -1, np.int64)
+    are_alone = np.ones(len(asked.numbers), np.bool_)
+    for at in range(0, 0 if files.is_slow else len(queues), QUEUES_AT_ONCE):
+        stop = min(at + QUEUES_AT_ONCE, len(queues))
+        numbers = slice(*asked.starts[[at, stop]].tolist())
+        heads, some = queue_heads(queues[at:stop], FEW_UNITS, files), asked.part(at, stop)
+        found[:, numbers], are_alone[numbers] = heads.places(some.queues, some.numbers, FEW_UNITS)
+    _look_for(files, queues, asked, np.unique(asked.queues[are_alone]).tolist(), found)
+    return found
+
+
+def _look_for(files: Files, queues: list[Queue], asked: Asked, rows: list[int], places: _Longs) -> None:
+    """Fill in the places of those asked numbers that are of some queues, each of which is read by itself."""
+    parts = [slice(*asked.starts[row : row + 2].tolist()) for row in rows]
+
+    def found(each: tuple[int, slice]) -> _Longs:
+        return places_in(queues[each[0]], asked.numbers[each[1]])
+
+    for part, some in zip(parts, files.schedule.mapped(found, list(zip(rows, parts, strict=True))), strict=True):
+        places[:, part] = some
+
+
+def _may_have_more(heads: QueueHeads, last: QueueBlock) -> _Flags:
+    """Of which queues units in use may come after the first ones that were read. Zeros may stand between units, as
+    where a disk has lost a block."""
+    end, shown = heads.numbers + heads.counts, heads.counts * UNIT_SIZE
+    is_unused = last.kinds == 0
+    has_space = (shown + _BLOCK < heads.allocated) & (heads.allocated < heads.sizes)  # more space than zeros need
+    may_have: _Flags = (end < heads.numbers + heads.sizes // UNIT_SIZE) & (
+        is_unused | (last.numbers == end - 1) | has_space
+    )
+    return may_have
+
+
+def _outer(queue: Queue, width: int, begin: int) -> Outer:
     """The outer units of a queue that is read by itself, the first `width` units at once."""
     shown = queue.block(queue.first, width)
     inside = np.flatnonzero(shown.are_messages & (shown.positions >= begin))
     used = np.flatnonzero(shown.are_used)
     first = shown[inside[0]] if len(inside) else None
     last = shown[used[-1]] if len(used) else None
-    return _with_end(queue, len(shown), first, last)
-
-
-def _with_end(queue: Queue, count: int, first: QueueUnit | None, last: QueueUnit | None) -> _Outer:
-    """The outer units of a queue, given those among its first `count` units."""
-    if _may_have_more(queue, count, last):
+    if _may_go_on(queue, len(shown), last):
         number = queue.end - 1
-        if number >= queue.first + count:
-            return _Outer(first, queue.any_unit(number), is_all=False)
-    return _Outer(first, last)
+        if number >= queue.first + len(shown):
+            return Outer(first, queue.any_unit(number), is_all=False)
+    return Outer(first, last)
 
 
-def _may_have_more(queue: Queue, count: int, last: QueueUnit | None) -> bool:
-    """May units in use come after the first ones that were read? Zeros may stand between units, as where a disk has
-    lost a block."""
+def _may_go_on(queue: Queue, count: int, last: QueueUnit | None) -> bool:
+    """_may_have_more() of a queue whose first `count` units were read."""
     end, files = queue.first + count, queue.in_files
     if end >= queue.stop:
         return False
     if last is None or last.number == end - 1 or files[-1].first >= end:
         return True
-    return count * queue.unit_size + _BLOCK < files[0].allocated < files[0].size  # more space than zeros need
-
-
-def _bounds(queue: Queue, outer: _Outer, evidence: UnitEvidence) -> QueueBounds:
-    if outer.last is None:
-        return QueueBounds(queue, queue.first, queue.first)
-    last, end = outer.last, outer.last.end
-    header = evidence.message(queue, last)
-    has_expired = outer.is_all and outer.first is None and last.position < evidence.begin
-    if header is None and not has_expired:
-        found, end = _Tail(queue, evidence).find(last.number + 1)
-        if found is not None:
-            last, header = found, evidence.message(queue, found)
-    if header is None:  # no message is whole
-        return QueueBounds(queue, end, end)
-    for unit in _from_first(queue, outer.first, last, evidence.begin):
-        first = evidence.message(queue, unit)
-        if first is not None:
-            return QueueBounds(queue, unit.queue_offset, end, first, header, range(unit.number, last.number + 1))
-    return QueueBounds(queue, last.queue_offset, end, header, header, range(last.number, last.number + 1))
-
-
-def _from_first(queue: Queue, first: QueueUnit | None, last: QueueUnit, begin: int) -> Iterator[QueueUnit]:
-    """Units in order, from the first one that points into the log."""
-    if first is not None and first.number <= last.number:
-        yield first
-        start = first.number + 1
-    else:
-        start = QueueCursor(queue, last.number).seek(begin)
-    blocks = queue.blocks(start, last.number, over_gaps=True)
-    units = (unit for block in blocks for unit in block.only(block.are_messages & (block.positions >= begin)))
-    yield from itertools.islice(units, _UNITS_TO_TRY)
-
-
-class _Units:
-    """The units of a queue, read a block at a time."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._blocks: dict[int, QueueBlock] = {}
-
-    def at(self, number: int) -> QueueUnit | None:
-        """The unit with a number; None where there is none."""
-        block, index = divmod(number - self._queue.first, FEW_UNITS)
-        if block not in self._blocks:
-            self._blocks[block] = self._queue.block(self._queue.first + block * FEW_UNITS, FEW_UNITS)
-        units = self._blocks[block]
-        # Where the block ends early, a file before this unit is missing.
-        return units[index] if index < len(units) else self._queue.any_unit(number)
-
-
-class _Tail:
-    """The end of a queue's live part, where the queue's last unit is not of a live message.
-
-    A unit is decided if its message is live, or if something else stands in the message's place. Units of damaged
-    messages are undecided: those beside the border count as the queue's, as long as their physical offsets ascend.
-    """
-
-    def __init__(self, queue: Queue, evidence: UnitEvidence) -> None:
-        self._queue = queue
-        self._evidence = evidence
-        self._units = _Units(queue)
-
-    def find(self, stop: int) -> tuple[QueueUnit | None, int]:
-        """The last unit whose message is live, None where there is none; and the queue offset after the last unit that
-        counts.
-
-        Args:
-            stop: the number after the last unit in use.
-        """
-        last = low = self._some_live(stop)
-        number = self._queue.first - 1 if last is None else last.number
-        refuted = top = stop
-        while top - number > 1:
-            middle = (number + top) // 2
-            decided = next(((n, e) for n in range(middle, top) if (e := self._judge(n, low)) is not None), None)
-            if decided is None:
-                top = middle
-            elif decided[1]:
-                number = decided[0]
-                low = self._units.at(number)
-                last = low if self._is_live(number) else last
-            else:
-                refuted, top = decided[0], middle
-        return last, self._after(low, number + 1, refuted)
-
-    def _some_live(self, stop: int) -> QueueUnit | None:
-        """The last live unit that doubling steps back from a number come upon."""
-        number, step = stop - 1, 1
-        while not self._is_live(number):
-            if number == self._queue.first:
-                return None
-            number, step = max(self._queue.first, number - step), 2 * step
-        return self._units.at(number)
-
-    def _is_live(self, number: int) -> bool:
-        unit = self._units.at(number)
-        return unit is not None and self._evidence.message(self._queue, unit) is not None
-
-    def _judge(self, number: int, low: QueueUnit | None) -> bool | None:
-        """Does a unit belong to the queue (True), or is the unit left over (False)? None where neither is sure.
-
-        Args:
-            low: an earlier unit that belongs to the queue.
-        """
-        unit = self._units.at(number)
-        after = low if low is not None and low.is_message else None
-        if after is not None and unit is not None and unit.is_message and unit.position <= after.position:
-            return False
-        found = self._evidence.of(self._queue, unit, None if after is None else after.position)
-        if found is Evidence.EXPIRED and after is not None and after.position >= self._evidence.begin:
-            return False
-        return {Evidence.LIVE: True, Evidence.EXPIRED: True, Evidence.LEFT_OVER: False}.get(found)
-
-    def _after(self, low: QueueUnit | None, start: int, refuted: int) -> int:
-        """The queue offset after the last of the undecided units from a number on that still ascend."""
-        end = low.end if low is not None else self._queue.first
-        position = -1 if low is None else low.position
-        for number in range(start, refuted):
-            unit = self._units.at(number)
-            if unit is None or unit.kind is UnitKind.NOTHING:
-                continue
-            if unit.position < position:
-                break
-            end, position = unit.end, unit.position
-        return end
+    return count * queue.unit_size + _BLOCK < files[0].allocated < files[0].size

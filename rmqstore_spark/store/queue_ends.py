@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from native_io import Filter
 from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.format.message import Header
-from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.many_headers import Place

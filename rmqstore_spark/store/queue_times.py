@@ -1,17 +1,18 @@
 """Store times along queues: of the message at a queue offset, and the first offset from a time on."""
 
 import bisect
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from native_io import UnitKind
-from rmqstore_spark.store.message_headers import headers_of
-from rmqstore_spark.store.queue_bounds import QueueBounds
+from rmqstore_spark.store.bounds_search import QueueBounds
+from rmqstore_spark.store.message_headers import many_headers
+from rmqstore_spark.store.queue_bounds import Asked, places_of
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
-from rmqstore_spark.store.structures.many_headers import Place
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
-from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, queue_heads
 
 _QUEUES_AT_ONCE = 16 * 1024  # queues whose messages are looked up together
 _LATEST = (1 << 63) - 1  # a store time (ms)
@@ -19,54 +20,22 @@ _UNITS_TO_TRY = 1024  # units from one on, until a message is whole
 _Piece = tuple[int, int, int | None]  # a piece of the log, as LogTimes.pieces() gives it
 
 
-def times_of(store: Snapshot, wanted: Iterable[tuple[Queue, Sequence[int]]]) -> Iterator[list[int | None]]:
-    """The store times (us) of messages of simple queues; None where the log has no message.
+def times_of(store: Snapshot, queues: list[Queue], asked: Asked) -> npt.NDArray[np.int64]:
+    """The store times (us) of messages of simple queues; NO_TIME where the log has no message, or no known time.
 
     Each unit is read once for all that ask for it, and each message, in the order of the log, once for many queues.
 
     Args:
-        wanted: queues, each with the queue offsets to look up, ascending.
+        asked: the queue offsets to look up.
     """
-    remaining = iter(wanted)
-    while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
-        places = _places(store, some)
-        found = headers_of(store, (place for each in places for place in each if place is not None))
-        headers = ([None if place is None else found.get(place.position) for place in each] for each in places)
-        yield from ([None if header is None else header.store_timestamp for header in each] for each in headers)
-
-
-def _places(store: Snapshot, wanted: list[tuple[Queue, Sequence[int]]]) -> list[list[Place | None]]:
-    """Where the units with these numbers say that their messages are; None for those that stand for no message."""
-    found: list[list[Place | None]] = [[] for _ in wanted]
-    alone = []
-    for number, (queue, offsets) in enumerate(wanted):
-        is_alone = queue.is_in_files and not store.files.is_slow and len(queue.in_files) == 1
-        if is_alone and offsets[-1] < queue.first + FEW_UNITS:
-            alone.append(number)
-        else:
-            found[number] = list(_places_in(queue, offsets))
-    for at in range(0, len(alone), QUEUES_AT_ONCE):
-        some = alone[at : at + QUEUES_AT_ONCE]
-        heads = queue_heads([wanted[number][0] for number in some], FEW_UNITS, store.files)
-        for number, places in zip(some, heads.places([wanted[number][1] for number in some]), strict=True):
-            found[number] = list(_places_in(*wanted[number])) if places is None else places
+    found = np.full(len(asked.numbers), NO_TIME, np.int64)
+    for first in range(0, len(queues), _QUEUES_AT_ONCE):
+        some = queues[first : first + _QUEUES_AT_ONCE]
+        numbers = slice(*asked.starts[[first, first + len(some)]].tolist())
+        positions, sizes = places_of(store.files, some, asked.part(first, first + len(some)))
+        unique, index, back = np.unique(positions, return_index=True, return_inverse=True)
+        found[numbers] = many_headers(store, unique, sizes[index]).times[back]
     return found
-
-
-def _places_in(queue: Queue, offsets: Sequence[int]) -> Iterator[Place | None]:
-    """_places() of one queue, whose units are read in stretches."""
-    at = 0
-    while at < len(offsets):
-        stop = at + 1
-        while stop < len(offsets) and offsets[stop] - offsets[stop - 1] <= FEW_UNITS:
-            stop += 1
-        first = offsets[at]
-        block = queue.block(first, offsets[stop - 1] + 1 - first) if stop - at > 1 else None
-        for offset in offsets[at:stop]:
-            is_shown = block is not None and offset - first < len(block)
-            unit = block[offset - first] if block is not None and is_shown else queue.any_unit(offset)
-            yield Place(unit.position, unit.size) if unit is not None and unit.is_message else None
-        at = stop
 
 
 class QueueTimes:

@@ -9,6 +9,9 @@ read as any reader does, from a place where a unit surely begins.
 import bisect
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
+
 from native_io import Filter, UnitKind
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.message import Header
@@ -33,6 +36,20 @@ class UnitEvidence:
     def look_up(self, places: Iterable[Place]) -> None:
         """Look up the messages that are said to be at these places, in the order of the log."""
         self._headers.update(headers_of(self._store, places))
+
+    def learn(self, headers: Iterable[tuple[int, Header | None]]) -> None:
+        """Keep what the log has at some physical offsets."""
+        self._headers.update(headers)
+
+    def are_surely_live(self, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these units of the log are live, as far as a fact about a whole segment answers."""
+        found = np.zeros(len(positions), np.bool_)
+        for extent in self._store.log.extents:
+            here = (positions >= extent.start) & (positions < extent.stop)
+            if here.any():
+                self._live_ends[extent.start] = live_end = self._store.log.live_end(extent)
+                found |= here & (positions + sizes <= min(live_end, extent.stop))
+        return found
 
     def forget(self) -> None:
         """Free the memory of the messages that were looked up."""

@@ -1,8 +1,9 @@
 """Table `offsets`: each consumer group's progress in each queue, as RocketMQ's consumerProgress shows it for a running
 broker. A group's offset is that of the next message that it will get (config/consumerOffset.json)."""
 
+import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,11 @@ from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.store.elsewhere import say_if_unread
+from rmqstore_spark.store.queue_bounds import Asked
 from rmqstore_spark.store.queue_times import QueueTimes, times_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
+from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.tables.columns import array, numbers
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.table import Part, Table
@@ -23,7 +26,6 @@ from rmqstore_spark.tables.table import Part, Table
 _ROWS_AT_ONCE = 64 * 1024
 _OF_QUEUES = {"minOffset", "maxOffset", "lag", "expired"}
 _OF_TIMES = {"lastConsumedTimestamp", "lagMillis"}
-_NEVER = -(1 << 63)  # in the place of an unknown time: no number of whole milliseconds, in microseconds
 
 _Longs = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -36,10 +38,12 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     if not wanted:  # nothing to look up; finding the queues might take a read of the whole log
         return iter(())
     asked = set(options.columns or OFFSETS.schema.names)
-    facts = queue_facts(store, _queues_of(wanted)) if asked & (_OF_QUEUES | _OF_TIMES) else ()
-    progress = Progress(store, wanted, list(facts))
+    facts = None
+    if asked & (_OF_QUEUES | _OF_TIMES):
+        facts = queue_facts(store, _queues_of(wanted), wanted if asked & _OF_TIMES else None)
+    progress = Progress(store, wanted, facts)
     with collector_paused():
-        times = progress.times(slice(None)) if asked & _OF_TIMES else None
+        times = progress.times(np.arange(len(wanted.offsets))) if asked & _OF_TIMES else None
     return _batches(progress, times)
 
 
@@ -81,90 +85,90 @@ class Progress:
         lag: messages.
     """
 
-    def __init__(self, store: Snapshot, consumed: ConsumerOffsets, known: list[QueueFacts]) -> None:
+    def __init__(self, store: Snapshot, consumed: ConsumerOffsets, facts: QueueFacts | None) -> None:
         self.consumed = consumed
         self._store = store
-        self._facts = [*known, QueueFacts("", 0, "simple", 0, 0)]  # the last one is of a queue without a message yet
-        self._which = self._queues_of_rows(known)
+        self._facts = facts
+        names = [] if facts is None else facts.names
+        self._which = self._queues_of_rows(names)
         self.is_known = self._which >= 0
+        # The last one is of a queue without a message yet.
         self.least, self.end = (
-            _of(getattr(facts, name) for facts in self._facts)[self._which] for name in ("least", "end")
+            np.append([] if facts is None else of(facts), 0).astype(np.int64)[self._which]
+            for of in (operator.attrgetter("least"), operator.attrgetter("end"))
         )
         self.lag = self.end - np.maximum(consumed.offsets, self.least)
 
-    def _queues_of_rows(self, known: list[QueueFacts]) -> _Longs:
-        """The index of each row's queue among the facts; -1 where there is no such queue."""
-        found = self.consumed.index_in([(facts.topic, facts.queue_id) for facts in known])
-        configured = _of(self._store.topics.get(topic, 0) for _, topic in self.consumed.names)
+    def _queues_of_rows(self, names: list[tuple[str, int]]) -> _Longs:
+        """The index of each row's queue among these; -1 where there is no such queue, and their number where it has no
+        message yet."""
+        found = self.consumed.index_in(names)
+        configured = np.fromiter((self._store.topics.get(topic, 0) for _, topic in self.consumed.names), np.int64)
         is_empty = (found < 0) & (self.consumed.queue_ids < np.repeat(configured, np.diff(self.consumed.bounds)))
-        return np.where(is_empty, len(known), found)
+        return np.where(is_empty, len(names), found)
 
-    def times(self, rows: slice) -> tuple[_Longs, _Longs]:
+    def times(self, rows: _Longs) -> tuple[_Longs, _Longs]:
         """For some rows, the store time (us) of the last message that the group consumed, and the milliseconds of store
-        time from that or else from the first message left to the last message. _NEVER where there is none."""
+        time from that or else from the first message left to the last message. NO_TIME where there is none."""
         which, offsets, is_known = self._which[rows], self.consumed.offsets[rows], self.is_known[rows]
-        first, last = (
-            _of_times(getattr(facts, name) for facts in self._facts)[which] for name in ("first_time", "last_time")
-        )
+        known = np.empty((2, 0), np.int64) if self._facts is None else self._facts.times
+        first, last = np.append(known, [[NO_TIME]] * 2, axis=1)[:, which]
         least, end = self.least[rows], self.end[rows]
         is_at_end = offsets == end
         is_left = is_known & (least < offsets) & (offsets <= end)
-        consumed = np.where(is_left & is_at_end, last, _NEVER)
-        missing = np.flatnonzero(is_left & (consumed == _NEVER))
-        consumed[missing] = self._looked_up(which[missing], offsets[missing] - 1, is_at_end[missing])
-        since = np.where(consumed == _NEVER, first, consumed)
+        consumed = np.where(is_left & is_at_end, last, NO_TIME)
+        missing = np.flatnonzero(is_left & (consumed == NO_TIME))
+        consumed[missing] = self._looked_up(rows[missing], is_at_end[missing])
+        since = np.where(consumed == NO_TIME, first, consumed)
         # Times are of whole milliseconds; in microseconds a difference may be too large.
-        millis = np.where((last == _NEVER) | (since == _NEVER), _NEVER, np.maximum(0, last // 1000 - since // 1000))
+        is_timed = (last != NO_TIME) & (since != NO_TIME)
+        millis = np.where(is_timed, np.maximum(0, last // 1000 - since // 1000), NO_TIME)
         millis[self.lag[rows] <= 0] = 0
-        return consumed, np.where(is_known, millis, _NEVER)
+        return consumed, np.where(is_known, millis, NO_TIME)
 
-    def longest(self, rows: slice) -> int | None:
-        """The longest of the times from the last consumed message to the last message (ms) in some rows; None where
-        none is known."""
+    def longest(self, parts: list[slice]) -> list[int | None]:
+        """For each of some parts of the rows the longest of the times from the last consumed message to the last
+        message (ms); None where none is known."""
+        rows = np.concatenate([np.arange(0), *(np.arange(part.start, part.stop) for part in parts)])
+        stops = np.cumsum([part.stop - part.start for part in parts])
         _, millis = self.times(rows)
-        known = millis[millis != _NEVER]
-        return int(known.max()) if len(known) else None
+        most = [int(some.max(initial=NO_TIME)) for some in np.split(millis, stops)[: len(parts)]]
+        return [None if each == NO_TIME else each for each in most]
 
-    def _looked_up(self, which: _Longs, offsets: _Longs, are_last: _Flags) -> _Longs:
-        """The store times of messages, by the index of their queue and their queue offset.
+    def _looked_up(self, rows: _Longs, are_last: _Flags) -> _Longs:
+        """The store times (us) of the messages before the offsets of some rows, whose queues have messages.
 
         Args:
             are_last: which of them are the last of their queue; these are looked for in its files alone.
         """
-        if not len(which):
-            return offsets
-        order = np.lexsort((offsets, which))
-        is_new = np.ones(len(order), np.bool_)
-        is_new[1:] = (np.diff(which[order]) != 0) | (np.diff(offsets[order]) != 0)
-        unique = order[is_new]
-        found = np.full(len(unique), _NEVER, np.int64)
-        starts = np.flatnonzero(np.diff(which[unique], prepend=-1)).tolist()
-        stretches = [
-            (start, offsets[unique[start:stop]].tolist(), self._facts[which[unique[start]]])
-            for start, stop in zip(starts, [*starts[1:], len(unique)], strict=True)
-        ]
-        in_files = ((facts.queue, some) for _, some, facts in stretches if facts.queue is not None)
-        times = times_of(self._store, in_files)
+        facts = self._facts
+        if facts is None or not len(rows):
+            return np.full(len(rows), NO_TIME, np.int64)
+        which, offsets = self._which[rows], self.consumed.offsets[rows] - 1
+        have_files = np.array([queue is not None for queue in facts.queues], np.bool_)[which]
+        found = np.full(len(rows), NO_TIME, np.int64)
+        if facts.consumed_times is not None:
+            found[have_files] = facts.consumed_times[rows[have_files]]
+        else:
+            found[have_files] = self._in_files(facts, which[have_files], offsets[have_files])
         one_by_one = QueueTimes(self._store)
-        for start, some, facts in stretches:
-            if facts.queue is not None:
-                of_these = next(times)
-            else:
-                of_these = [one_by_one.at(facts.topic, facts.queue_id, offset) for offset in some]
-            for at, (offset, in_file) in enumerate(zip(some, of_these, strict=True), start):
-                time = in_file if are_last[unique[at]] else facts.times.get(offset, in_file)
-                found[at] = _NEVER if time is None else time
-        back = np.empty(len(order), np.int64)
-        back[order] = np.cumsum(is_new) - 1
-        return found[back]
+        for at in np.flatnonzero(~have_files).tolist():
+            topic, queue_id = facts.names[which[at]]
+            time = one_by_one.at(topic, queue_id, int(offsets[at]))
+            found[at] = NO_TIME if time is None else time
+        if facts.unqueued:
+            pairs = zip(which.tolist(), offsets.tolist(), are_last.tolist(), strict=True)
+            for at, (queue, offset, is_last) in enumerate(pairs):
+                if not is_last:
+                    found[at] = facts.unqueued.get((queue, offset), found[at])
+        return found
 
-
-def _of(values: Iterable[int]) -> _Longs:
-    return np.fromiter(values, np.int64)
-
-
-def _of_times(values: Iterable[int | None]) -> _Longs:
-    return _of(_NEVER if value is None else value for value in values)
+    def _in_files(self, facts: QueueFacts, which: _Longs, offsets: _Longs) -> _Longs:
+        """The store times (us) of messages by their queue's files, given the index of their queue and their offset."""
+        unique, of = np.unique(which, return_inverse=True)
+        queues = [queue for queue in (facts.queues[row] for row in unique.tolist()) if queue is not None]
+        asked, index = Asked.of(len(queues), of, offsets)
+        return times_of(self._store, queues, asked)[index]
 
 
 def _batches(progress: Progress, times: tuple[_Longs, _Longs] | None) -> Iterator[pa.RecordBatch]:
@@ -176,7 +180,7 @@ def _batches(progress: Progress, times: tuple[_Longs, _Longs] | None) -> Iterato
     consumed, is_known = progress.consumed, progress.is_known
     stretch = np.repeat(np.arange(len(consumed.names)), np.diff(consumed.bounds))
     groups, topics = (array([name[at] for name in consumed.names], TEXT) for at in (0, 1))
-    last, millis = times or (np.full(len(is_known), _NEVER),) * 2
+    last, millis = times or (np.full(len(is_known), NO_TIME),) * 2
     for start in range(0, len(is_known), _ROWS_AT_ONCE):
         here = slice(start, start + _ROWS_AT_ONCE)
         names, known = numbers(stretch[here], LONG), is_known[here]  # pa.array() would import pandas
@@ -189,8 +193,8 @@ def _batches(progress: Progress, times: tuple[_Longs, _Longs] | None) -> Iterato
                 numbers(progress.least[here], LONG, known),
                 numbers(progress.end[here], LONG, known),
                 numbers(progress.lag[here], LONG, known),
-                numbers(last[here], TIME, last[here] != _NEVER),
-                numbers(millis[here], LONG, millis[here] != _NEVER),
+                numbers(last[here], TIME, last[here] != NO_TIME),
+                numbers(millis[here], LONG, millis[here] != NO_TIME),
                 numbers(consumed.offsets[here] < progress.least[here], BOOL, known),
             ],
             schema=OFFSETS.schema,

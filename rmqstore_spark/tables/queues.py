@@ -4,89 +4,221 @@ Offsets are those that the log confirms (store/queue_bounds.py). For queues that
 itself is read, message by message (unqueued.py).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.garbage import collector_paused
+from rmqstore_spark.kept import kept
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
-from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.queue_bounds import Asked, ManyBounds, many_bounds
 from rmqstore_spark.store.snapshot import LogQueue, Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import kind_with
-from rmqstore_spark.tables.columns import batches
+from rmqstore_spark.store.structures.many_headers import NO_TIME
+from rmqstore_spark.tables.columns import array, numbers
 from rmqstore_spark.tables.table import Part, Table
 from rmqstore_spark.tables.unqueued import Unqueued, unqueued
 
+_ROWS_AT_ONCE = 8192
 
-@dataclass(slots=True)
+_Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
 class QueueFacts:
-    """A row: the facts about a queue. Times are microseconds since 1970.
+    """The facts about queues, by topic and queueId: lists and arrays with an item for each queue.
 
-    Large because the row has as many columns.
+    Large because a queue has as many facts.
 
     Attributes:
-        times: store times, by queue offset, of messages that no queue file has and a group consumed last.
-        queue: the simple or light queue that has the files; None where there is none.
+        names: topic and queueId.
+        kinds: what queueType says.
+        least, end: queue offsets.
+        positions: rows: physical offsets of the first and of the last message; -1 where there is none.
+        times: rows: store times (us) of these; NO_TIME where there is none, or it is not known.
+        files, nbytes: the number of files, and their bytes on the disk.
+        queues: the simple or light queue that has the files; None where there is none.
+        unqueued: store times, by the index of the queue and the queue offset, of messages that no queue file has and a
+            group consumed last.
+        consumed_times: for each of the offsets that were asked about, the store time (us) of the message before it, by
+            the queue's files; NO_TIME where nothing was found. None where nothing was asked.
     """
 
-    topic: str
-    queue_id: int
-    kind: str
-    least: int
-    end: int
-    first_position: int | None = None
-    last_position: int | None = None
-    first_time: int | None = None
-    last_time: int | None = None
-    files: int = 0
-    nbytes: int = 0
-    times: dict[int, int] = field(default_factory=dict)
-    queue: Queue | None = None
+    names: list[tuple[str, int]]
+    kinds: list[str]
+    least: _Longs
+    end: _Longs
+    positions: _Longs
+    times: _Longs
+    files: _Longs
+    nbytes: _Longs
+    queues: list[Queue | None]
+    unqueued: dict[tuple[int, int], int] = field(default_factory=dict)
+    consumed_times: _Longs | None = None
 
-    def add(self, message: Unqueued) -> None:
-        """Add a message that the queue's files do not have; messages come in the order of the log."""
-        if self.first_position is None:
-            self.least = self.end = message.offset
-            self.first_position, self.first_time = message.position, message.time
-        self.end = max(self.end, message.offset + 1)
-        self.last_position, self.last_time = message.position, message.time
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def counts(self) -> _Longs:
+        """Messages of each queue."""
+        return self.end - self.least
+
+    @kept
+    def topics(self) -> tuple[list[str], _Longs]:
+        """The topics that have queues, in order, and where the queues of each begin and the last ones end."""
+        texts = [topic for topic, _ in self.names]
+        starts = [at for at, topic in enumerate(texts) if at == 0 or topic != texts[at - 1]]
+        return [texts[at] for at in starts], np.array([*starts, len(texts)], np.int64)
+
+    def only(self, which: "npt.NDArray[np.bool_] | Sequence[int]") -> "QueueFacts":
+        """Those of some queues, without what was found of consumed messages."""
+        rows = np.arange(len(self))[which]
+        some = rows.tolist()
+        return QueueFacts(
+            names=[self.names[row] for row in some],
+            kinds=[self.kinds[row] for row in some],
+            least=self.least[rows],
+            end=self.end[rows],
+            positions=self.positions[:, rows],
+            times=self.times[:, rows],
+            files=self.files[rows],
+            nbytes=self.nbytes[rows],
+            queues=[self.queues[row] for row in some],
+        )
 
 
-def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
-    """The queues of a store whose topic and queueId are selected, by topic and queueId."""
+def queue_facts(store: Snapshot, selection: Selection = EVERYTHING, asked: ConsumerOffsets | None = None) -> QueueFacts:
+    """The queues of a store whose topic and queueId are selected.
+
+    Args:
+        asked: offsets; the times of the messages before them are wanted, too.
+    """
     with collector_paused():
-        bounds = list(queue_bounds(store, selected_queues(store, selection)))
-        found = [*map(_facts, bounds), *map(_of_queue_log, store.queues_of_log())]
-    by_name = {(facts.topic, facts.queue_id): facts for facts in found}
+        queues = selected_queues(store, selection)
+        before, which, index = _before(asked, queues)
+        bounds = many_bounds(store, queues, before)
+        found = _Rows(bounds, store.queues_of_log())
     kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
     consumed: set[tuple[str, int, int]] | None = None
     for message in unqueued(store, selection, bounds):
+        consumed = _consumed(store) if consumed is None else consumed
         name = message.topic, message.queue_id
-        facts = by_name.get(name)
-        if facts is None:
-            facts = by_name[name] = QueueFacts(*name, kind, message.offset, message.offset + 1)
-            found.append(facts)
-        facts.add(message)
-        if consumed is None:
-            consumed = _consumed(store)
-        if (*name, message.offset) in consumed:
-            facts.times[message.offset] = message.time
-    yield from sorted(found, key=lambda facts: (facts.topic, facts.queue_id))
+        found.add(message, kind, (*name, message.offset) in consumed)
+    facts = found.facts()
+    if asked is None:
+        return facts
+    times = np.full(len(asked.offsets), NO_TIME, np.int64)
+    times[which] = bounds.asked_times[index]
+    return replace(facts, consumed_times=times)
 
 
-def _of_queue_log(queue: LogQueue) -> QueueFacts:
-    """The queue that a log is of, by the log's first and last message. It has no offsets in a commitlog."""
-    topic, queue_id, first, last = queue
+def _before(asked: ConsumerOffsets | None, queues: list[Queue]) -> tuple[Asked | None, _Longs, _Longs]:
+    """The queue offsets before those that are asked about, in simple queues; which of the rows ask, and the index of
+    each one's queue offset."""
+    if asked is None:
+        return None, np.empty(0, np.int64), np.empty(0, np.int64)
+    of = asked.index_in([(queue.topic, queue.queue_id) for queue in queues])
+    are_simple = np.array([not queue.is_batch for queue in queues] + [False], np.bool_)
+    rows = np.flatnonzero(are_simple[of] & (asked.offsets > 0))
+    before, index = Asked.of(len(queues), of[rows], asked.offsets[rows] - 1)
+    return before, rows, index
+
+
+# The numbers of a queue, as _Rows has them.
+_LEAST, _END, _FIRST_POSITION, _LAST_POSITION, _FIRST_TIME, _LAST_TIME, _FILES, _NBYTES = range(8)
+
+
+class _Rows:
+    """The facts of queues, as they are found."""
+
+    def __init__(self, bounds: ManyBounds, of_logs: list[LogQueue]) -> None:
+        self._names = list(bounds.names)
+        self._kinds = [queue.kind for queue in bounds.queues]
+        self._numbers = np.stack(
+            [bounds.least, bounds.end, *bounds.positions, *bounds.times, bounds.files, bounds.nbytes]
+        )
+        self._queues: list[Queue | None] = [None if queue.is_batch else queue for queue in bounds.queues]
+        self._more: list[list[int]] = []  # the numbers of further queues
+        self._unqueued: dict[tuple[int, int], int] = {}
+        self._by_name: dict[tuple[str, int], int] = {}
+        for queue in of_logs:
+            self._put((queue.topic, queue.queue_id), "simple", _of_log(queue))
+
+    def add(self, message: Unqueued, kind: str, is_consumed: bool) -> None:
+        """Add a message that the queue's files do not have; messages come in the order of the log.
+
+        Args:
+            kind: of a queue that is not known yet.
+            is_consumed: whether a group consumed it last.
+        """
+        if not self._by_name:
+            self._by_name = {name: row for row, name in enumerate(self._names)}
+        name, offset = (message.topic, message.queue_id), message.offset
+        row = self._by_name.get(name)
+        if row is None:
+            row = self._by_name[name] = len(self._names)
+            self._put(name, kind, [offset, offset + 1, -1, -1, NO_TIME, NO_TIME, 0, 0])
+        known = self._numbers.shape[1]
+        numbers = self._numbers[:, row] if row < known else self._more[row - known]
+        if numbers[_FIRST_POSITION] < 0:
+            numbers[_LEAST] = numbers[_END] = offset
+            numbers[_FIRST_POSITION], numbers[_FIRST_TIME] = message.position, message.time
+        numbers[_END] = max(numbers[_END], offset + 1)
+        numbers[_LAST_POSITION], numbers[_LAST_TIME] = message.position, message.time
+        if is_consumed:
+            self._unqueued[row, offset] = message.time
+
+    def _put(self, name: tuple[str, int], kind: str, numbers: list[int]) -> None:
+        self._names.append(name)
+        self._kinds.append(kind)
+        self._queues.append(None)
+        self._more.append(numbers)
+
+    def facts(self) -> QueueFacts:
+        """All of them."""
+        numbers = np.concatenate([self._numbers, np.array(self._more, np.int64).reshape(-1, 8).T], axis=1)
+        order = _order(self._names)
+        places = {row: at for at, row in enumerate(order)} if self._unqueued else {}
+        numbers = numbers[:, order]
+        return QueueFacts(
+            [self._names[row] for row in order],
+            [self._kinds[row] for row in order],
+            numbers[_LEAST],
+            numbers[_END],
+            numbers[_FIRST_POSITION : _LAST_POSITION + 1],
+            numbers[_FIRST_TIME : _LAST_TIME + 1],
+            numbers[_FILES],
+            numbers[_NBYTES],
+            [self._queues[row] for row in order],
+            {(places[row], offset): time for (row, offset), time in self._unqueued.items()},
+        )
+
+
+def _order(names: list[tuple[str, int]]) -> list[int]:
+    """The indices of names, in their order; equal ones stay in theirs."""
+    ranks = {topic: rank for rank, topic in enumerate(sorted({topic for topic, _ in names}))}
+    topics, queue_ids = (np.fromiter(of, np.int64) for of in ((ranks[t] for t, _ in names), (n for _, n in names)))
+    found: list[int] = np.lexsort((queue_ids, topics)).tolist()
+    return found
+
+
+def _of_log(queue: LogQueue) -> list[int]:
+    """The numbers of the queue that a log is of, by the log's first and last message. It has no offsets in a
+    commitlog."""
+    _, _, first, last = queue
     if first is None or last is None:
-        return QueueFacts(topic, queue_id, "simple", 0, 0)
-    facts = QueueFacts(topic, queue_id, "simple", first.queue_offset, last.queue_offset + 1)
-    facts.first_time, facts.last_time = first.store_timestamp, last.store_timestamp
-    return facts
+        return [0, 0, -1, -1, NO_TIME, NO_TIME, 0, 0]
+    times = [NO_TIME if each.store_timestamp is None else each.store_timestamp for each in (first, last)]
+    return [first.queue_offset, last.queue_offset + 1, -1, -1, *times, 0, 0]
 
 
 def _consumed(store: Snapshot) -> set[tuple[str, int, int]]:
@@ -98,33 +230,25 @@ def _consumed(store: Snapshot) -> set[tuple[str, int, int]]:
     }
 
 
-def _facts(bounds: QueueBounds) -> QueueFacts:
-    queue, first, last = bounds.queue, bounds.first, bounds.last
-    return QueueFacts(
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        kind=queue.kind,
-        least=bounds.least,
-        end=bounds.end,
-        first_position=None if first is None else first.position,
-        last_position=None if last is None else last.position,
-        first_time=None if first is None else first.store_timestamp,
-        last_time=None if last is None else last.store_timestamp,
-        files=len(queue.on_disk),
-        nbytes=sum(file.allocated for file in queue.on_disk),
-        queue=None if queue.is_batch else queue,
-    )
-
-
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    rows = (
-        (
-            *(q.topic, q.queue_id, q.kind, q.least, q.end, q.end - q.least, q.first_position, q.last_position),
-            *(q.first_time, q.last_time, q.files, q.nbytes),
+    facts = queue_facts(store, options.selection)
+    for at in range(0, len(facts), _ROWS_AT_ONCE):
+        here = slice(at, at + _ROWS_AT_ONCE)
+        topics, queue_ids = zip(*facts.names[here], strict=True)
+        positions, times = facts.positions[:, here], facts.times[:, here]
+        yield pa.RecordBatch.from_arrays(
+            [
+                array(topics, TEXT),
+                array(queue_ids, INT),
+                array(facts.kinds[here], TEXT),
+                *(numbers(of[here], LONG) for of in (facts.least, facts.end, facts.counts)),
+                *(numbers(of, LONG, of >= 0) for of in positions),
+                *(numbers(of, TIME, of != NO_TIME) for of in times),
+                numbers(facts.files[here], INT),
+                numbers(facts.nbytes[here], LONG),
+            ],
+            schema=QUEUES.schema,
         )
-        for q in queue_facts(store, options.selection)
-    )
-    return batches(QUEUES.schema, rows)
 
 
 QUEUES = Table(

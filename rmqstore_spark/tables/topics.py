@@ -1,9 +1,9 @@
 """Table `topics`: the configuration of each topic (config/topics.json), and the contents of its queues."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME, Column
@@ -22,6 +22,7 @@ from rmqstore_spark.store.format.system_topics import (
 )
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import DEFAULT_QUEUES, is_count, topic_entries
+from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
@@ -45,6 +46,7 @@ _SYSTEM_PREFIX = "rmq_sys_"
 _REPLIES = "_REPLY_TOPIC"  # after the cluster's name (MixAll.getReplyTopic)
 _INHERIT = 1  # org.apache.rocketmq.common.constant.PermName: topics that a broker makes of its own name and cluster
 _PERMISSIONS = ((4, "R"), (2, "W"), (_INHERIT, "X"))
+_NO_QUEUES = 0, 0, None
 _ALL = 6  # the default if an entry does not say (TopicConfig)
 
 
@@ -68,23 +70,32 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     entries = topic_entries(store.root, store.files)
     if not entries:
         say_if_unread(store, "topics.json", TOPICS.name)
-    queues: dict[str, list[QueueFacts]] = defaultdict(list)
-    for facts in queue_facts(store, options.selection):
-        queues[facts.topic].append(facts)
+    queues = _in_queues(queue_facts(store, options.selection))
     names = {name for name in {*entries, *store.consumed_topics} if options.selection.wants_topic(name)} | {*queues}
-    return batches(TOPICS.schema, (_row(name, entries.get(name), queues.get(name, [])) for name in sorted(names)))
+    return batches(
+        TOPICS.schema, (_row(name, entries.get(name), queues.get(name, _NO_QUEUES)) for name in sorted(names))
+    )
 
 
-def _row(topic: str, entry: dict[str, Any] | None, queues: list[QueueFacts]) -> tuple[Any, ...]:
-    times = [queue.last_time for queue in queues if queue.last_time is not None]
+def _in_queues(facts: QueueFacts) -> dict[str, tuple[int, int, int | None]]:
+    """Of each topic the number of queues, the number of messages in them, and the store time of the last one."""
+    topics, bounds = facts.topics
+    if not topics:
+        return {}
+    starts = bounds[:-1]
+    last = np.maximum.reduceat(facts.times[1], starts).tolist()
+    columns = np.diff(bounds).tolist(), np.add.reduceat(facts.counts, starts).tolist(), last
+    rows = zip(topics, *columns, strict=True)
+    return {topic: (queues, count, None if time == NO_TIME else time) for topic, queues, count, time in rows}
+
+
+def _row(topic: str, entry: dict[str, Any] | None, in_queues: tuple[int, int, int | None]) -> tuple[Any, ...]:
     return (
         topic,
         kind_of(topic, entry),
         *(_configured(entry) if entry is not None else (None,) * 8),
         entry is not None,
-        len(queues),
-        sum(queue.end - queue.least for queue in queues),
-        max(times, default=None),
+        *in_queues,
     )
 
 

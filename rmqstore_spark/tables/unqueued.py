@@ -6,8 +6,9 @@ belong to nobody. So a topic counts only if the configuration, a directory or a 
 configuration every topic counts.
 """
 
+import itertools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from rmqstore_spark.read.pieces.task import Range, Scanned, Task
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.store.format.message import is_queued
-from rmqstore_spark.store.queue_bounds import QueueBounds
+from rmqstore_spark.store.queue_bounds import ManyBounds
 from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.snapshot import Snapshot
 
@@ -44,16 +45,16 @@ class Unqueued(NamedTuple):
     time: int
 
 
-def unqueued(store: Snapshot, selection: Selection, found: list[QueueBounds]) -> Iterator[Unqueued]:
+def unqueued(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterator[Unqueued]:
     """The messages of selected topics and queues that queue files do not have, in the order of the log.
 
     Args:
-        found: the existing selected queues, with the bounds that their files have.
+        known: the existing selected queues, with the bounds that their files have.
     """
-    known = {(bounds.queue.topic, bounds.queue.queue_id): bounds for bounds in found}
     ranges = list(_unknown(store, selection, known))
     if not ranges:
         return
+    rows = known.rows
     wanted = Selection(topic=selection.topic, assigned=selection.assigned)
     settings = ReadSettings(
         arrow_schema(_COLUMNS), "DROPMALFORMED", verify_crc=False, decompress=False, selection=wanted
@@ -64,32 +65,27 @@ def unqueued(store: Snapshot, selection: Selection, found: list[QueueBounds]) ->
         for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):
             if is_queued(flags) and (topics is None or topic in topics):
                 message = Unqueued(topic, queue_id, offset, position, time)
-                if _is_news(message, known.get((topic, queue_id))):
+                if _is_news(message, known, rows.get((topic, queue_id))):
                     yield message
 
 
-def _is_news(message: Unqueued, bounds: QueueBounds | None) -> bool:
+def _is_news(message: Unqueued, known: ManyBounds, row: int | None) -> bool:
     """Does a queue lack a message at its end? A queue says where it begins; a broker serves neither messages before
     that, nor older messages of a topic that was deleted and made anew."""
-    if bounds is None or not has_units(bounds):
+    if row is None or not (known.have_messages[row] or known.queues[row].last() is not None):
         return True
-    if bounds.queue.is_batch:
+    if known.queues[row].is_batch:
         return False
-    return message.offset >= bounds.end and (bounds.last is None or message.position > bounds.last.position)
+    return bool(message.offset >= known.end[row] and message.position > known.positions[1, row])
 
 
-def has_units(bounds: QueueBounds) -> bool:
-    """Do a queue's files have any units?"""
-    return bounds.last is not None or bounds.queue.last() is not None
-
-
-def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> Iterator[Range]:
+def _unknown(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterator[Range]:
     """The parts of the log that no queue knows, limited to those that are worth a read."""
     if store.is_of_known_queues:
         return
     ranges = ranges_of(store)
-    if not any(map(has_units, known.values())) and not any(
-        queue.last() is not None for queue in store.queues.with_batch
+    if not known.have_messages.any() and not any(
+        queue.last() is not None for queue in itertools.chain(known.queues, store.queues.with_batch)
     ):
         if ranges:
             logger.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", store.root)
@@ -122,13 +118,15 @@ def _are_many(store: Snapshot, segments: int) -> bool:
     return len(queues) > most or sum(queue.end - queue.first for queue in queues) > _MOST_UNITS
 
 
-def _is_something_missing(store: Snapshot, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> bool:
+def _is_something_missing(store: Snapshot, selection: Selection, known: ManyBounds) -> bool:
     """Is there a queue's directory without units, or a group whose offset is beyond its queue's end?"""
-    if not all(map(has_units, known.values())):
+    without = np.flatnonzero(~known.have_messages).tolist()
+    rows = known.rows if without else {}
+    if any(rows[known.names[row]] == row and known.queues[row].last() is None for row in without):
         return True
     offsets = store.consumer_offsets
-    ends = np.array([*(bounds.end for bounds in known.values()), 0], np.int64)  # the last one is of any other queue
-    beyond = np.flatnonzero(offsets.offsets > ends[offsets.index_in(list(known))])
+    ends = np.append(known.end, 0)  # the last one is of any other queue
+    beyond = np.flatnonzero(offsets.offsets > ends[offsets.index_in(known.names)])
     if selection.wants_all_queues:
         return len(beyond) > 0
     topics = (offsets.names[at][1] for at in (np.searchsorted(offsets.bounds, beyond, side="right") - 1).tolist())

@@ -6,12 +6,16 @@ import random
 import shutil
 from pathlib import Path
 
+import pytest
 from oracle import stores
 from oracle.worn_stores import TOPICS, Worn, worn_store
 
+from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.queue_bounds import many_bounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.many_headers import NO_TIME
+from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 
 def bounds_of(root: Path) -> dict[tuple[str, int], QueueBounds]:
@@ -87,6 +91,37 @@ def test_where_a_file_of_a_queue_is_cut_or_missing(tmp_path: Path) -> None:
                 assert (bounds.least, bounds.end) == (left[0], left[-1] + 1), (expired, path.name, size)
             path.write_bytes(data)
         builder.expire(1)
+
+
+def test_many_at_once_are_as_each_by_itself(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In columns, where the log confirms both ends; as objects; and where no fact answers, so that each is searched."""
+    confirmed = 0
+    for number in range(12):
+        root = tmp_path / str(number)
+        worn_store(root, rng)
+        found = []
+        for is_searched in (False, True):
+            with monkeypatch.context() as context:
+                if is_searched:
+                    context.setattr(UnitEvidence, "are_surely_live", lambda self, positions, sizes: positions < 0)
+                store = Snapshot.find(str(root), Files())
+                queues = store.queues.with_batch
+                each, many = list(queue_bounds(store, queues)), many_bounds(store, queues)
+            assert many.queues == queues
+            found.append([(one.least, one.end, one.first, one.last, one.numbers) for one in each])
+            rows = zip(many.least, many.end, many.positions.T, many.times.T, many.numbers.T, strict=True)
+            for one, (least, end, positions, times, numbers) in zip(each, rows, strict=True):
+                assert (one.least, one.end) == (least, end)
+                for header, position, time in zip((one.first, one.last), positions, times, strict=True):
+                    known = (-1, NO_TIME) if header is None else (header.position, header.store_timestamp)
+                    assert known == (position, time)
+                assert one.first is None or one.numbers == range(numbers[0], numbers[1] + 1)
+        assert found[0] == found[1]
+        confirmed += sum(first is not None for _, _, first, _, _ in found[0])
+        shutil.rmtree(root)
+    assert confirmed > 20
 
 
 def worn_by_hand(root: Path, seed: int, trials: int) -> None:

@@ -32,13 +32,13 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def built(root: Path, rng: random.Random) -> list[list[int]]:
+def built(root: Path, rng: random.Random, body: bytes = b"x", segment_size: int = 16 * 1024) -> list[list[int]]:
     """A store: the store times (ms) of the messages in each of its queues."""
-    store = StoreBuilder(root, segment_size=16 * 1024, queue_file_size=200_000)
+    store = StoreBuilder(root, segment_size=segment_size, queue_file_size=200_000)
     times: list[list[int]] = [[] for _ in range(QUEUES)]
     for _ in range(MESSAGES):
         queue_id = rng.randrange(QUEUES)
-        store.append("T", b"x", queue_id=queue_id)
+        store.append("T", body, queue_id=queue_id)
         times[queue_id].append(store.now)
     store.close()
     return times
@@ -72,7 +72,7 @@ def test_a_message_is_read_once(tmp_path: Path, rng: random.Random, requests: li
 
 
 def test_columns_that_are_not_asked_for_cost_nothing(tmp_path: Path, rng: random.Random, requests: list[int]) -> None:
-    times = built(tmp_path, rng)
+    times = built(tmp_path, rng, bytes(6000), 1 << 20)  # so large that no read has two messages
     consume(tmp_path, 5, times)
     whole = Store(tmp_path).offsets()
     costs = []

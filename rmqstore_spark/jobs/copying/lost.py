@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from rmqstore_spark.jobs.copying.config import Config
 from rmqstore_spark.jobs.copying.source import Source
+from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
-from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import offsets_by_number
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor

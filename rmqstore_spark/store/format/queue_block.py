@@ -167,6 +167,19 @@ class QueueBlock:
             self.kinds[which],
         )
 
+    def fill(self, here: slice, other: "QueueBlock") -> None:
+        """Put as many other units in the place of some."""
+        for name in self.__slots__:
+            getattr(self, name)[here] = getattr(other, name)
+
+    def put(self, index: int, unit: QueueUnit | None) -> None:
+        """Put another unit, without a store time, in the place of one; None: one that is not in use."""
+        self.kinds[index] = UnitKind.NOTHING if unit is None else unit.kind
+        if unit is not None:
+            self.numbers[index], self.positions[index], self.sizes[index] = unit.number, unit.position, unit.size
+            self.tags_codes[index], self.queue_offsets[index] = unit.tags_code, unit.queue_offset
+            self.messages[index] = unit.messages
+
     @property
     def are_messages(self) -> _Flags:
         """Which of the units stand for messages."""

@@ -80,12 +80,17 @@ class Queue:
         self.is_batch = is_batch
         self.directory = directory
         self.files = files
+        self._only_file: tuple[int, int, int] | None = None  # start, size and allocated
 
     @kept
     def in_files(self) -> list[QueueFile]:
         """The queue's files, in order."""
         found: list[QueueFile] = []
         size = self.unit_size
+        if self._only_file is not None:
+            begin, length, taken = self._only_file
+            path = os.path.join(self.directory, f"{begin:020d}")
+            return [QueueFile(path, begin // size, length // size, length, taken)]
         for name in names_in(self.directory, self.files):
             start = start_in(name)
             path = os.path.join(self.directory, name)
@@ -106,8 +111,8 @@ class Queue:
             start: the offset that it begins with, which its name tells.
             size, allocated: as of QueueFile.
         """
-        path, each = os.path.join(self.directory, f"{start:020d}"), self.unit_size
-        self.__dict__.setdefault("in_files", [QueueFile(path, start // each, size // each, size, allocated)])
+        if self._only_file is None:
+            self._only_file = start, size, allocated
 
     @property
     def on_disk(self) -> list[QueueFile]:

@@ -8,14 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import UnitKind, read_queue_heads
-from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock, QueueUnit
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.consumequeue import Queue
-from rmqstore_spark.store.structures.many_headers import Place
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
 
-_KINDS = {int(kind): kind for kind in UnitKind}
 _SHORT = 205  # units: they fill the first block of a disk, after which a short queue is a hole
 QUEUES_AT_ONCE = 512  # their units and what each stands for are 8 MB
+
+
+_Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,59 +27,48 @@ class QueueHeads:
         width: units in a row; zeros stand behind the last unit in use. Units that are not shown are not in use.
         numbers: of each queue's first unit.
         counts: how many of its units are in the file; -1 where the queue has to be read in another way.
+        sizes, allocated: bytes of the file, and those that it takes on the disk.
         block: the units of all rows; their numbers do not count.
     """
 
     width: int
-    numbers: npt.NDArray[np.int64]
-    counts: list[int]
+    numbers: _Longs
+    counts: _Longs
+    sizes: _Longs
+    allocated: _Longs
     block: QueueBlock
 
-    def first_of(self, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    def first_of(self, which: npt.NDArray[np.bool_]) -> _Longs:
         """The place in each row of the first of some units; -1 where the row has none."""
         rows = which.reshape(-1, self.width)
         return np.where(rows.any(axis=1), rows.argmax(axis=1), -1)
 
-    def last_of(self, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    def last_of(self, which: npt.NDArray[np.bool_]) -> _Longs:
         """The place in each row of the last of some units; -1 where the row has none."""
         rows = which.reshape(-1, self.width)[:, ::-1]
         return np.where(rows.any(axis=1), self.width - 1 - rows.argmax(axis=1), -1)
 
-    def places(self, numbers: Sequence[Sequence[int]]) -> list[list[Place | None] | None]:
-        """For each queue where the messages of some of its units are; None for a unit that stands for no message, and
-        for a queue that has to be read in another way.
+    def places(self, rows: _Longs, numbers: _Longs, width: int) -> tuple[_Longs, npt.NDArray[np.bool_]]:
+        """Where the messages of some units are: rows of positions and sizes, -1 for a unit that stands for no message;
+        and which units have to be read in another way.
 
         Args:
-            numbers: of the units; less than the width that was asked for after the queue's first one.
+            rows: the row of each unit.
+            numbers: of the units.
+            width: how many units of each queue were asked for.
         """
-        rows = np.repeat(np.arange(len(numbers)), [len(some) for some in numbers])
-        places = np.array([number for some in numbers for number in some], np.int64) - self.numbers[rows]
+        places = numbers - self.numbers[rows]
         at = rows * self.width + np.clip(places, 0, self.width - 1)
-        are_there = (places >= 0) & (places < self.width) & (self.block.kinds[at] == np.uint8(UnitKind.MESSAGE))
-        found = [
-            Place(position, size) if is_there else None
-            for position, size, is_there in zip(
-                self.block.positions[at].tolist(), self.block.sizes[at].tolist(), are_there.tolist(), strict=True
-            )
-        ]
-        stops = np.cumsum([len(some) for some in numbers]).tolist()
-        return [
-            found[stop - len(some) : stop] if count >= 0 else None
-            for some, stop, count in zip(numbers, stops, self.counts, strict=True)
-        ]
+        are_there = (places >= 0) & (places < self.width) & self.block.are_messages[at]
+        found = np.where(are_there, (self.block.positions[at], self.block.sizes[at]), -1)
+        return found, (self.counts[rows] < 0) | (places >= width)
 
-    def units(self, places: npt.NDArray[np.int64]) -> list[QueueUnit | None]:
-        """The unit at a place in each row; None where that is -1."""
-        rows, block = np.arange(len(places)) * self.width, self.block
-        some = rows + np.maximum(places, 0)
-        numbers = self.numbers + places
-        fields = (places, numbers, *(of[some] for of in (block.positions, block.sizes, block.tags_codes)))
-        return [
-            None if place < 0 else QueueUnit(number, position, size, tags_code, number, messages, _KINDS[kind])
-            for place, number, position, size, tags_code, messages, kind in zip(
-                *(of.tolist() for of in (*fields, block.messages[some], block.kinds[some])), strict=True
-            )
-        ]
+    def at(self, places: _Longs) -> QueueBlock:
+        """The unit at a place in each row; one that is not in use where that is -1."""
+        found = self.block.only(np.arange(len(places)) * self.width + np.maximum(places, 0))
+        found.kinds[places < 0] = UnitKind.NOTHING
+        found.numbers = found.queue_offsets = self.numbers + places
+        return found
 
 
 def queue_heads(queues: Sequence[Queue], width: int, files: Files) -> QueueHeads:
@@ -88,10 +78,32 @@ def queue_heads(queues: Sequence[Queue], width: int, files: Files) -> QueueHeads
         width: how many units of each.
     """
     heads, buffer = _read(queues, width, files)
-    numbers, counts = heads[:, 0] // UNIT_SIZE, (heads[:, 3] // UNIT_SIZE).tolist()
+    numbers, counts = heads[:, 0] // UNIT_SIZE, heads[:, 3] // UNIT_SIZE
     used = max(1, -(-int(heads[:, 4].max(initial=0)) // UNIT_SIZE))  # rows are no longer than any of them needs
     rows = np.frombuffer(buffer, np.uint8).reshape(len(queues), -1) if queues else np.empty((0, 0), np.uint8)
-    return QueueHeads(used, numbers, counts, QueueBlock.of(rows[:, : used * UNIT_SIZE].tobytes()))
+    return QueueHeads(
+        used, numbers, counts, heads[:, 1], heads[:, 2], QueueBlock.of(rows[:, : used * UNIT_SIZE].tobytes())
+    )
+
+
+def places_in(queue: Queue, numbers: _Longs) -> _Longs:
+    """QueueHeads.places() of one queue, whose units are read in stretches.
+
+    Args:
+        numbers: of the units, ascending.
+    """
+    found, at = np.full((2, len(numbers)), -1, np.int64), 0
+    for stop in [*(np.flatnonzero(np.diff(numbers) > FEW_UNITS) + 1).tolist(), len(numbers)]:
+        first = int(numbers[at])
+        block = queue.block(first, int(numbers[stop - 1]) + 1 - first) if stop - at > 1 else None
+        for index in range(at, stop):
+            number = int(numbers[index])
+            is_shown = block is not None and number - first < len(block)
+            unit = block[number - first] if block is not None and is_shown else queue.any_unit(number)
+            if unit is not None and unit.is_message:
+                found[:, index] = unit.position, unit.size
+        at = stop
+    return found
 
 
 def short_queues(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, list[int]]:
@@ -110,7 +122,7 @@ def short_queues(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, lis
     return units, np.where(is_short, counts, -1).tolist()
 
 
-def _read(queues: Sequence[Queue], width: int, files: Files) -> tuple[npt.NDArray[np.int64], bytearray]:
+def _read(queues: Sequence[Queue], width: int, files: Files) -> tuple[_Longs, bytearray]:
     """Rows of read_queue_heads(), and the units."""
     heads = np.full((len(queues), 6), -1, np.int64)
     buffer = bytearray(len(queues) * width * UNIT_SIZE)
