@@ -169,14 +169,15 @@ class _Tail:
         return {Evidence.LIVE: True, Evidence.EXPIRED: True, Evidence.LEFT_OVER: False}.get(found)
 
     def _after(self, low: QueueUnit | None, start: int, refuted: int) -> int:
-        """The queue offset after the last of the undecided units from a number on that still ascend."""
+        """The queue offset after the last of the undecided units from a number on that still ascend: two messages do
+        not begin at one place, but units of lost messages may."""
         end = low.end if low is not None else self._queue.first
-        position = -1 if low is None else low.position
+        before = low
         for number in range(start, refuted):
             unit = self._units.at(number)
             if unit is None or unit.kind is UnitKind.NOTHING:
                 continue
-            if unit.position < position:
+            if before is not None and unit.position < before.position + (before.is_message and unit.is_message):
                 break
-            end, position = unit.end, unit.position
+            end, before = unit.end, unit
         return end
