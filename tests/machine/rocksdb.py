@@ -1,6 +1,6 @@
 """Judges the reader of RocksDB by RocksDB's own library, over random databases, and over databases with damage.
 
-It needs rocksdict, which tests do not: in an environment of your own with that, numpy and pyarrow,
+It needs rocksdict, as tests do:
 
     PYTHONPATH=.:tests python -m machine.rocksdb made 0 1000     # databases of seeds 0 to 999: contents are equal
     PYTHONPATH=.:tests python -m machine.rocksdb damaged 0 1000  # 10 damages each: right content, or one clear error

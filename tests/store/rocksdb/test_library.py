@@ -1,10 +1,8 @@
-"""Random databases that RocksDB's library has just made: the reader has what the library has, or names what it refuses.
-
-Needs rocksdict, which is no part of the tests' requirements; without it, data/rocksdb has such databases.
-"""
+"""Random databases that RocksDB's library has just made: the reader has what that has, or names what it refuses."""
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.rocksdb.database import Database
 
-rocks: Any = pytest.importorskip("rocksdict", reason="rocksdict is not installed")
+rocks: Any = importlib.import_module("rocksdict")
 
 
 def test_the_reader_has_what_the_library_has(rng: random.Random) -> None:
