@@ -86,6 +86,33 @@ class ManyBounds:
         names = ("least", "end", "numbers", "positions", "times", "files", "nbytes", "asked_times")
         return cls(queues, *(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
 
+    @classmethod
+    def of(cls, found: list[QueueBounds]) -> "ManyBounds":
+        """The columns of bounds. What files take is not known: 0."""
+        nothing, pairs = np.zeros(len(found), np.int64), np.zeros((2, len(found)), np.int64)
+        bounds = cls(
+            queues=[each.queue for each in found],
+            least=np.array([each.least for each in found], np.int64),
+            end=np.array([each.end for each in found], np.int64),
+            numbers=pairs.copy(),
+            positions=pairs.copy(),
+            times=pairs.copy(),
+            files=nothing,
+            nbytes=nothing,
+            asked_times=np.zeros(0, np.int64),
+        )
+        for row, each in enumerate(found):
+            bounds.put_messages(row, each)
+        return bounds
+
+    def put_messages(self, row: int, bounds: QueueBounds) -> None:
+        """Fill in the messages at both ends of a queue."""
+        self.numbers[:, row] = (bounds.numbers[0], bounds.numbers[-1]) if bounds.numbers else (0, -1)
+        for which, header in enumerate((bounds.first, bounds.last)):
+            time = None if header is None else header.store_timestamp
+            self.positions[which, row] = -1 if header is None else header.position
+            self.times[which, row] = NO_TIME if time is None else time
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -244,11 +271,7 @@ class _Found:
         )
         for row, bounds in self._others.items():
             found.least[row], found.end[row] = bounds.least, bounds.end
-            found.numbers[:, row] = (bounds.numbers[0], bounds.numbers[-1]) if bounds.numbers else (0, -1)
-            for which, header in enumerate((bounds.first, bounds.last)):
-                time = None if header is None else header.store_timestamp
-                found.positions[which, row] = -1 if header is None else header.position
-                found.times[which, row] = NO_TIME if time is None else time
+            found.put_messages(row, bounds)
         return found
 
     def _asked_times(self) -> _Longs:

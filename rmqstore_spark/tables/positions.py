@@ -2,7 +2,7 @@
 
 from rmqstore_spark.query.selection import EVERYTHING
 from rmqstore_spark.read.plan.groups import check_group
-from rmqstore_spark.store.queue_bounds import many_bounds, queue_bounds
+from rmqstore_spark.store.queue_bounds import ManyBounds, queue_bounds
 from rmqstore_spark.store.queue_times import QueueTimes
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.unqueued import unqueued
@@ -15,15 +15,15 @@ def positions_at(store: Snapshot, time: int) -> Positions:
     queues are left out, as their messages are in other queues. Messages that no queue file has are found in the log, as
     in the table `queues`."""
     times = QueueTimes(store)
-    queues = [queue for queue in store.queues.with_batch if not queue.is_lmq]
+    bounds = list(queue_bounds(store, (queue for queue in store.queues.with_batch if not queue.is_lmq)))
     first: dict[tuple[str, int], int] = {}
     ends: dict[tuple[str, int], int] = {}
-    for each in queue_bounds(store, queues):
+    for each in bounds:
         name = each.queue.topic, each.queue.queue_id
         ends[name], at = each.end, times.first_from(each, time)
         if at < each.end:
             first[name] = at
-    for message in unqueued(store, EVERYTHING, many_bounds(store, queues)):
+    for message in unqueued(store, EVERYTHING, ManyBounds.of(bounds)):
         name = message.topic, message.queue_id
         ends[name] = max(ends.get(name, 0), message.offset + 1)
         if message.time >= time:

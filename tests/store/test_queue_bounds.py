@@ -12,7 +12,7 @@ from oracle.worn_stores import TOPICS, Worn, worn_store
 
 from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_bounds import many_bounds, queue_bounds
+from rmqstore_spark.store.queue_bounds import ManyBounds, many_bounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.store.unit_evidence import UnitEvidence
@@ -110,6 +110,9 @@ def test_many_at_once_are_as_each_by_itself(
                 queues = store.queues.with_batch
                 each, many = list(queue_bounds(store, queues)), many_bounds(store, queues)
             assert many.queues == queues
+            of_each = ManyBounds.of(each)
+            for name in ("least", "end", "numbers", "positions", "times"):
+                assert (getattr(of_each, name) == getattr(many, name)).all(), name
             found.append([(one.least, one.end, one.first, one.last, one.numbers) for one in each])
             rows = zip(many.least, many.end, many.positions.T, many.times.T, many.numbers.T, strict=True)
             for one, (least, end, positions, times, numbers) in zip(each, rows, strict=True):
