@@ -223,18 +223,22 @@ sys.path[:0] = sys.argv[1:]
 from pathlib import Path
 from support import killing, writing
 from rmqstore_spark.write.commit import Settings, commit
-while told := os.read(0, 4096).decode():
+def say(text):
+    os.write(1, text.encode() + b"\\n")  # at once: print() may be killed before the end of the line
+while told := os.read(0, 4096).decode().splitlines():
+    if told[-1] == "go":  # it was for a writer that was killed before it read that
+        continue
     writer = os.fork()
     if writer:
         os.waitpid(writer, 0)
-        print("ended", flush=True)
+        say("ended")
         continue
-    root = Path(told.strip())
+    root = Path(told[-1])
     _, staged = writing.stage_rows(root, [killing.rows(600, "New", 1000)])
-    print(os.getpid(), flush=True)
+    say(str(os.getpid()))
     os.read(0, 4096)
     commit(str(root), staged, Settings(killing.SIZES))
-    print("done", flush=True)
+    say("done")
     os.read(0, 4096)
 """
 
