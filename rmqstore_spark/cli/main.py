@@ -1,9 +1,10 @@
 """The entry point for the shell: errors become one line each, and exit codes."""
 
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, NoReturn
 
@@ -59,14 +60,12 @@ def _run(arguments: Sequence[str]) -> int:
     from rmqstore_spark.cli.commands import Rmqstore
 
     logging.basicConfig(format="rmqstore: %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_Once())
     command = Rmqstore()
     if instruction := os.environ.get(_COMPLETE):
         return shell_complete(command, {}, _NAME, _COMPLETE, instruction)
     try:
         # Not command.main(), which has an exit code of its own for a closed pipe.
-        with command.make_context(_NAME, [*arguments]) as context:
+        with _each_once(), command.make_context(_NAME, [*arguments]) as context:
             found = command.invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -90,8 +89,21 @@ def _wrong_use(why: "click.ClickException") -> int:
     return why.exit_code
 
 
+@contextlib.contextmanager
+def _each_once() -> Iterator[None]:
+    """The log says each text once: a command that opens a store several times is told the same of it each time."""
+    handlers, once = logging.getLogger().handlers[:], _Once()
+    for handler in handlers:
+        handler.addFilter(once)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(once)
+
+
 class _Once(logging.Filter):
-    """Lets each text pass once: a command that opens a store several times is told the same of it each time."""
+    """Lets each text pass once."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,7 +2,6 @@
 
 import bisect
 import os
-import shutil
 from dataclasses import dataclass
 
 from rmqstore_spark.store.snapshot import Snapshot
@@ -58,4 +57,5 @@ def growth(store: Snapshot) -> Growth | None:
 def _free(store: Snapshot, path: str) -> int | None:
     if not store.files.are_paths_the_systems:
         return None
-    return shutil.disk_usage(os.path.dirname(path)).free
+    disk = os.statvfs(os.path.dirname(path))
+    return disk.f_bavail * disk.f_frsize

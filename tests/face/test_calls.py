@@ -170,6 +170,8 @@ def text_of(option: str, value: Any) -> str:
         return separator.join(found)
     if isinstance(found, dict):
         return json.dumps(found)
+    if option == "bodyContains" and isinstance(found, bytes | bytearray | memoryview):
+        return f"hex:{bytes(found).hex()}"
     assert isinstance(found, str | int), "silently taken"
     return str(found)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,7 +190,7 @@ def test_the_command(store: Path) -> None:
 def test_growth(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the last day, from where a segment begins; and the time that the free space lasts."""
     snapshot = Snapshot.find(str(store), reading.new_files())
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 1_000_000))
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=1000, f_frsize=1000))
     rows = list(reference.read_store(store))
     last = rows[-1]["storeTimestamp"]
     firsts = {row["commitLogOffset"] // 8192: row for row in reversed(rows)}
