@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from support import replacing
 from support.machines import Machines
 from support.patience import HANG
 from support.spark_cluster import HOSTS, Cluster, children
-from support.spark_driver import Driver
+from support.spark_driver import Driver, JobFailedError
 
 from rmqstore_spark import Store, write_store
 
@@ -117,19 +118,30 @@ def a_worker(cluster: Cluster) -> None:
     cluster.start_worker(host)
 
 
+def is_at_work(driver: Driver, job: Callable[..., Any], store: Path, notes: Path) -> bool:
+    """Start a job, and wait until two of its tasks have begun. False: Spark has given up waiting for a new Python, as it
+    does after ten seconds, on however busy a machine."""
+    driver.start(job, str(store), str(notes))
+    since = time.monotonic()
+    while len(list(notes.iterdir())) < 2:
+        assert time.monotonic() < since + HANG
+        if driver.has_answered:
+            with pytest.raises(JobFailedError, match="Python worker failed to connect back"):
+                driver.result()
+            return False
+        time.sleep(0.02)
+    return True
+
+
 @pytest.mark.parametrize("kill", [an_executor, its_python, a_worker])
 @pytest.mark.parametrize("job", [read, shuffle, write, stream])
 def test_a_kill(
     machines: Machines, driver: Driver, store: Path, job: Callable[..., Any], kill: Callable[[Cluster], None]
 ) -> None:
-    notes = machines.home / "shared" / f"{job.__name__}-{kill.__name__}"
-    notes.mkdir()
     machines.cluster.wait_for_executors(2)
-    driver.start(job, str(store), str(notes))
-    since = time.monotonic()
-    while len(list(notes.iterdir())) < 2:
-        assert time.monotonic() < since + HANG
-        time.sleep(0.02)
+    home = machines.home / "shared"
+    while not is_at_work(driver, job, store, Path(tempfile.mkdtemp(prefix=f"{job.__name__}-", dir=home))):
+        pass
     kill(machines.cluster)
     keys = driver.result()
     assert len(keys) == COUNT

@@ -4,6 +4,7 @@ plain broker on a copy of one. And the queues of a node of 5.2.0 that is started
 from __future__ import annotations
 
 import re
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -133,13 +134,29 @@ def test_leaders_are_killed(real: None, tmp_path: Path, version: str) -> None:
     assert ids <= found.keys()
     assert max(found.values()) == 1
     errors = [row for row in Store(second.root).check().to_pylist() if row["severity"] == "error"]
-    assert errors == []
+    assert [row for row in errors if not is_left_of_a_truncation(row, second.root)] == []
     Store(second.root).copy(tmp_path / "copy")
     with Broker(version, tmp_path / "copy", tmp_path / "home", SMALL) as broker:
         client = broker.client()
         assert received(client, len(late)) == {record["msgId"] for record in late}
         assert sent(client, 1, "more")
     assert consumed >= ids - {record["msgId"] for record in late}
+
+
+def is_left_of_a_truncation(error: Record, root: Path) -> bool:
+    """Is it a unit that the broker itself has not written anew, when another message took the place of a truncated one?
+    So one run in some ends."""
+    if error["problem"] != "wrongQueueUnit":
+        return False
+    data = Path(error["file"]).read_bytes()[error["filePosition"] :]
+    position, size = struct.unpack_from(">qi", data)
+    columns = ["commitLogOffset", "storeSize", "queueId", "queueOffset"]
+    (message,) = [
+        row
+        for row in read(root, subscribe=TOPIC, columns=columns)
+        if (row["queueId"], row["queueOffset"]) == (error["queueId"], error["queueOffset"])
+    ]
+    return bool((message["commitLogOffset"], message["storeSize"]) != (position, size))
 
 
 def test_queues_that_lie(real: None, tmp_path: Path) -> None:

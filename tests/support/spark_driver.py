@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -115,6 +116,11 @@ class Driver:
         finally:
             cloudpickle.unregister_pickle_by_value(module)
         self._calls.flush()
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the function has ended, and result() need not wait."""
+        return bool(select.select([self._answers], [], [], 0)[0])
 
     def result(self) -> Any:
         """What the function gave.
