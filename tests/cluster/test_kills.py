@@ -119,8 +119,8 @@ def a_worker(cluster: Cluster) -> None:
 
 
 def is_at_work(driver: Driver, job: Callable[..., Any], store: Path, notes: Path) -> bool:
-    """Start a job, and wait until two of its tasks have begun. False: Spark has given up waiting for a new Python, as it
-    does after ten seconds, on however busy a machine."""
+    """Start a job, and wait until two of its tasks have begun. False: Spark has given up waiting for a new Python, as
+    it does after ten seconds, on however busy a machine."""
     driver.start(job, str(store), str(notes))
     since = time.monotonic()
     while len(list(notes.iterdir())) < 2:
