@@ -329,7 +329,8 @@ def test_nobody_says_who_asks() -> None:
         "import rmqstore_spark; from rmqstore_spark.store.io.remote import tries; tries._FIRST_PAUSE = 0.01\n"
         "for uri in ('s3://bucket/x', 'gs://bucket/x', 'abfss://container@account.dfs.core.windows.net/x'):\n"
         "    try: rmqstore_spark.Store(uri)\n"
-        "    except rmqstore_spark.StorageError as why: print(why)"
+        "    except rmqstore_spark.StorageError as why: print(why, flush=True)\n"
+        "import os; os._exit(0)"  # one process in thirty crashes (SIGSEGV) at its end, without a network: cause unknown
     )
     lines = alone.run("-c", code, seconds=HANG).splitlines(keepends=True)
     assert len(lines) == 3
