@@ -5,14 +5,13 @@ CPU seconds of this process, with all its threads. What is read of the log is to
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from generate import Store
-from measure import MIB, Row, Stores, Window, batches_of, in_turns, reader_of, scan_store
+from measure import MIB, Row, Stores, Window, batches_of, in_turns, key_of, offsets_of, reader_of, scan_store
 
 import rmqstore_spark
 
@@ -31,7 +30,7 @@ def dledger_rows(stores: Stores, repeat: int) -> Iterator[Row]:
     plain = stores.of(1024, total_bytes=few, segment=MIB // 4)
     dledger = stores.of(1024, total_bytes=few, segment=MIB // 4, dledger=True)
     yield _compared("plan of a full scan", plain, dledger, repeat, _plans)
-    yield _compared("key and topic", plain, dledger, repeat, partial(_selects, _key))
+    yield _compared("key and topic", plain, dledger, repeat, partial(_selects, key_of))
 
 
 def _scans(body: str, plain: Store, dledger: Store, repeat: int) -> Iterator[Row]:
@@ -63,9 +62,9 @@ def _short(plain: Store, dledger: Store, repeat: int) -> Iterator[Row]:
     """A topic, look-ups and the plan alone."""
     looked_up: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "subscribe and tags": lambda message: {"subscribe": message["topic"], "tags": "TagA"},
-        "key and topic": _key,
+        "key and topic": key_of,
         "msgId": lambda message: {"msgId": message["msgId"]},
-        "offsets": _offsets,
+        "offsets": offsets_of,
     }
     for what, options in looked_up.items():
         yield _compared(what, plain, dledger, repeat, partial(_selects, options))
@@ -110,19 +109,6 @@ def _plans(store: Store) -> Callable[[], object]:
 def _selects(options: Callable[[dict[str, Any]], dict[str, Any]], store: Store) -> Callable[[], object]:
     chosen = options(_message(store))
     return lambda: _read(store, **chosen)
-
-
-def _key(message: dict[str, Any]) -> dict[str, Any]:
-    return {"subscribe": message["topic"], "key": message["keys"].split()[0]}
-
-
-def _offsets(message: dict[str, Any]) -> dict[str, Any]:
-    topic, queue, first = message["topic"], message["queueId"], message["queueOffset"]
-    return {
-        "assign": json.dumps({topic: [queue]}),
-        "startingOffsets": json.dumps({topic: {str(queue): first}}),
-        "endingOffsets": json.dumps({topic: {str(queue): first + 2}}),
-    }
 
 
 def _message(store: Store) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from generate import BATCH_CQ_UNIT, CQ_UNIT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT, Store, kept
-from measure import Row, Stores, batches_of, in_turns
+from measure import Row, Stores, batches_of, in_turns, key_of, offsets_of
 
 import rmqstore_spark
 
@@ -64,7 +64,7 @@ def _look_ups(plain: Store, batches: Store, repeat: int) -> Iterator[Row]:
     share = sum(row["storeSize"] for row in _units(batches, TOPIC))
     cases: dict[str, Callable[[], object]] = {}
     for name, store, message in (("plain", plain, single), ("batch", batches, inner), ("beside", batches, other)):
-        for kind, options in (("key", _key(message)), ("offsets", _offsets(message))):
+        for kind, options in (("key", key_of(message)), ("offsets", offsets_of(message))):
             cases[f"{kind}, {name}"] = _times(store.root, options)
     cases["scan"] = lambda: _read(plain.root, plain.units)
     best = in_turns(repeat, cases, clock=time.process_time)
@@ -85,19 +85,6 @@ def _look_ups(plain: Store, batches: Store, repeat: int) -> Iterator[Row]:
 
 def _times(root: Path, options: dict[str, str]) -> Callable[[], object]:
     return lambda: [_read(root, None, **options) for _ in range(TIMES)]
-
-
-def _key(message: dict[str, Any]) -> dict[str, str]:
-    return {"subscribe": message["topic"], "key": message["keys"].split()[0]}
-
-
-def _offsets(message: dict[str, Any]) -> dict[str, str]:
-    topic, queue, first = message["topic"], message["queueId"], message["queueOffset"]
-    return {
-        "assign": json.dumps({topic: [queue]}),
-        "startingOffsets": json.dumps({topic: {str(queue): first}}),
-        "endingOffsets": json.dumps({topic: {str(queue): first + 2}}),
-    }
 
 
 def _message(store: Store, topic: str) -> dict[str, Any]:

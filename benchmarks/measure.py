@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import sys
@@ -107,6 +108,21 @@ def batches_of(
     reader, _ = reader_of(store, names=names, without=without, **options)
     for partition in reader.partitions():
         yield from reader.read(partition)
+
+
+def key_of(message: dict[str, Any]) -> dict[str, str]:
+    """The options of a look-up of a message by its topic and key."""
+    return {"subscribe": message["topic"], "key": message["keys"].split()[0]}
+
+
+def offsets_of(message: dict[str, Any]) -> dict[str, str]:
+    """The options of a look-up of a message and the one after it by their queue offsets."""
+    topic, queue, first = message["topic"], message["queueId"], message["queueOffset"]
+    return {
+        "assign": json.dumps({topic: [queue]}),
+        "startingOffsets": json.dumps({topic: {str(queue): first}}),
+        "endingOffsets": json.dumps({topic: {str(queue): first + 2}}),
+    }
 
 
 class Window:

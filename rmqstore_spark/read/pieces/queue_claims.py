@@ -10,6 +10,7 @@ from native_io import fingerprint, java_hash
 from rmqstore_spark.query.selection import ALL, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.read.pieces.task import Queued
 from rmqstore_spark.store.format.clock import went_back, widened
+from rmqstore_spark.store.format.message import BATCH
 from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.format.units import Claims
@@ -19,7 +20,6 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 _SMALLEST_INNER = 22  # bytes of a message in a batch
-_BATCH = 0xC0  # sysFlag of a batch: NEED_UNWRAP and INNER_BATCH
 
 
 class ContradictedError(Exception):
@@ -204,7 +204,7 @@ def _reach(units: QueueBlock, offsets: Numbers, reader: SegmentReader) -> npt.ND
         last = reader.header(int(units.positions[-1]))
         if last is None:
             raise no_message(reader, int(units.positions[-1]))
-        ends[-1] = firsts[-1] + (max(last.size // _SMALLEST_INNER, 1) if last.sys_flag & _BATCH == _BATCH else 1)
+        ends[-1] = firsts[-1] + (max(last.size // _SMALLEST_INNER, 1) if last.sys_flag & BATCH == BATCH else 1)
     reach: npt.NDArray[np.bool_] = (firsts <= offsets.most) & (ends > offsets.least)
     return reach
 

@@ -15,7 +15,7 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import BadRowError
 from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.store.format.clock import milliseconds_now
-from rmqstore_spark.store.format.message import COMPRESSION_TYPE, host_bytes
+from rmqstore_spark.store.format.message import BATCH, COMPRESSION_TYPE, host_bytes
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.write.build.brought import Brought, Counts
 from rmqstore_spark.write.build.staging import Staged, StagingWriter, UnitSizes, unseen
@@ -24,7 +24,6 @@ from rmqstore_spark.write.fs.workshop import staging
 from rmqstore_spark.write.stage.incoming import BadValueError, incoming
 
 _PART_BYTES = 8 * 1024 * 1024  # bytes that are encoded at a time
-_BATCH = 0xC0  # sysFlag: NEED_UNWRAP and INNER_BATCH
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
 
 
@@ -185,11 +184,11 @@ class RowEncoder:
 def _without_batch(sys_flag: pa.Array, properties: pa.Array) -> pa.Array:
     """The flags without the bits of a batch where the row is a message out of one, which is written by itself. The
     unit of a batch, with its property INNER_NUM, keeps them, and is refused."""
-    are_batches = pc.equal(pc.bit_wise_and(sys_flag, pa.scalar(_BATCH, pa.int32())), _BATCH)
+    are_batches = pc.equal(pc.bit_wise_and(sys_flag, pa.scalar(BATCH, pa.int32())), BATCH)
     if not pc.any(are_batches).as_py():
         return sys_flag
     is_message = pc.and_(pc.is_valid(properties), pc.is_null(pc.map_lookup(properties, "INNER_NUM", "last")))
-    alone = pc.bit_wise_and(sys_flag, pa.scalar(~_BATCH, pa.int32()))
+    alone = pc.bit_wise_and(sys_flag, pa.scalar(~BATCH, pa.int32()))
     return pc.if_else(pc.and_(are_batches, is_message), alone, sys_flag)
 
 
