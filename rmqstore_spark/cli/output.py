@@ -184,6 +184,16 @@ def with_options(given: dict[str, str], what: str = "") -> str:
     return f" with {', '.join(asked)}" if asked else ""
 
 
+def say_nothing(given: dict[str, str], paths: Sequence[str], row: str, what: str = "") -> None:
+    """Say that a table has no row, with what was looked for and where.
+
+    Args:
+        row: what a row of the table is.
+        what: as of with_options().
+    """
+    click.echo(one_line(f"nothing found{with_options(given, what)} in {', '.join(paths)}: a row is {row}"), err=True)
+
+
 class _Count:
     """Counts the rows that pass through it."""
 

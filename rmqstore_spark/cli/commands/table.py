@@ -8,9 +8,8 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output, with_options
+from rmqstore_spark.cli.output import Output, say_nothing
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
-from rmqstore_spark.errors import one_line
 from rmqstore_spark.tables.registry import table
 
 _GROUP = "group"  # the column of consumer groups
@@ -59,8 +58,7 @@ def table_command(name: str) -> click.Command:
             batches = (batch.select(order) for batch in batches)
             schema = pa.schema([schema.field(each) for each in order])
         if not output.put(schema, batches):
-            asked = with_options(given, "" if group is None else f"group {group!r}")
-            click.echo(one_line(f"nothing found{asked} in {', '.join(paths)}: a row is {found.row}"), err=True)
+            say_nothing(given, paths, found.row, "" if group is None else f"group {group!r}")
         return FINE
 
     own = [group_option()] if _GROUP in found.schema.names else []

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
-import click
 import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output, with_options
+from rmqstore_spark.cli.output import Output, say_nothing
 from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
-from rmqstore_spark.errors import one_line
 from rmqstore_spark.tables.registry import table
 
 _OF = table("usage")
@@ -38,7 +36,7 @@ def usage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
         shown = with_shares(found, given.get("by", "topic"))
         output.put(shown.schema, iter(shown.to_batches()))
     else:
-        click.echo(one_line(f"nothing found{with_options(given)} in {', '.join(paths)}: a row is {_OF.row}"), err=True)
+        say_nothing(given, paths, _OF.row)
     for store in stores_of(paths, {name: text for name, text in given.items() if name == "storePathCommitLog"}):
         show_growth(store, len(paths) > 1)
     return FINE
