@@ -27,11 +27,14 @@ _SYNCFS_TELLS_ERRORS = (5, 8)  # the first Linux on which it does
 # File systems that report errors of all their files (statfs(2), f_type). An overlay, for one, reports only its own.
 _TELL_ERRORS = {0xEF53: "ext4", 0x58465342: "XFS", 0x9123683E: "Btrfs", 0x01021994: "tmpfs"}
 
+_RACES = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY)
+
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RaceError(RmqStoreError):
-    """A path is gone, or is there, unlike a moment ago: somebody else has been here, or the path is wrong."""
+    """A path is gone, or is there, or is no longer empty, unlike a moment ago: somebody else has been here, or the path
+    is wrong."""
 
 
 def do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
@@ -45,7 +48,7 @@ def do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
 def cannot_write(path: str, why: OSError) -> RmqStoreError:
     if isinstance(why, PermissionError):
         return RmqStoreError(f"{path}: permission denied; run as a user who may write to the store")
-    kind = RaceError if isinstance(why, FileNotFoundError | FileExistsError) else RmqStoreError
+    kind = RaceError if why.errno in _RACES else RmqStoreError
     return kind(f"{path}: cannot be written: {why.strerror or why}")
 
 

@@ -19,8 +19,8 @@ def sweep(tree: Tree) -> None:
     sweep_beside(tree)
     top = workshop(tree.path)
     for name in tree.names(top) if tree.find(top) is not None else []:
-        if _is_left(tree, name):
-            with contextlib.suppress(RaceError):  # the process that ended the job may be deleting this, too
+        with contextlib.suppress(RaceError):  # its own process may be ending the job, or still be making its directory
+            if _is_left(tree, name):
                 tree.remove_tree(os.path.join(top, name))
 
 

@@ -82,9 +82,10 @@ def forget(root: str, *jobs: str) -> None:
         with disk.Tree(root) as tree:
             for staged in (staging(root, job) for job in jobs):
                 is_made = is_made or root_is_made(tree, staged)
-                if tree.is_directory(staged):
-                    tree.rename(staged, staged + GONE)
-                    tree.remove_tree(staged + GONE)
+                with contextlib.suppress(RaceError):  # a write that sweeps deletes what is left here at the same time
+                    if tree.is_directory(staged):
+                        tree.rename(staged, staged + GONE)
+                        tree.remove_tree(staged + GONE)
             tree.remove_empty(workshop(root))
     except (OSError, RmqStoreError) as why:
         logger.warning("%s: staged files are not deleted yet, a later write does it: %s", *map(one_line, (root, why)))
