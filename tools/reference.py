@@ -23,6 +23,7 @@ from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.cli.exit_codes import EXIT_CODES, exit_code_of
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.query.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
+from rmqstore_spark.store.format.sent_properties import ADDED_PROPERTIES, SET_BY_RETRIES
 from rmqstore_spark.store.io.storage import STORAGE_OPTIONS
 from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.registry import TABLES, table
@@ -64,6 +65,14 @@ def columns() -> str:
     ]
     head = ["| column | type | what it is |", "|---|---|---|"]
     return "\n".join([*head, *rows, "", "\\* only when asked for by name."])
+
+
+def added_properties() -> str:
+    """The properties that no producer sends."""
+    rows = [f"| {by} | {', '.join(f'`{name}`' for name in names)} |" for by, names in ADDED_PROPERTIES.items()]
+    again = ", ".join(f"`{name}`" for name in SET_BY_RETRIES)
+    rows.append(f"| a retry or a DLQ, in place of the producer's | {again} |")
+    return "\n".join(["| added by or for | properties |", "|---|---|", *rows])
 
 
 def tables() -> str:
@@ -319,7 +328,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/streams.md": {"not-for-streams": not_for_streams},
     "docs/writing.md": {"ignored": ignored},
     "docs/remote.md": {"storage-options": storage_options},
-    "docs/columns.md": {"columns": columns, "tables": tables},
+    "docs/columns.md": {"columns": columns, "added-properties": added_properties, "tables": tables},
     "docs/problems.md": {"problems": problems, "lost": lost},
     "docs/command-line.md": {"command-options": command_options, "commands": commands},
     "docs/api.md": {"functions": functions, "store-class": store_class},

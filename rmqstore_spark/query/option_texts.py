@@ -115,6 +115,7 @@ class MessageOptions(TableOptions, total=False):
 
     decompress: Flag
     explodeBatches: Flag
+    asOriginal: Flag
     deduplicate: Flag
     compacted: Flag
     committed: Flag

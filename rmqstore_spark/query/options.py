@@ -313,6 +313,16 @@ _READ_TABLE = (
         refused=_WHOLE,
     ),
     Option(
+        "asOriginal",
+        "false",
+        types.FLAG,
+        "messages as their producer sent them, to be written or sent again: of retried, dead, delayed, timed and half "
+        "ones the application's topic, and its queue where that is known; without what brokers add. Options that "
+        "select, such as `subscribe`, still mean what is stored",
+        _EVERYWHERE | Use.GET,
+        refused={Use.COPIES: "a copy keeps messages as they are stored"},
+    ),
+    Option(
         "maxPartitionBytes",
         "auto",
         types.PARTITION_SIZE,
@@ -572,6 +582,7 @@ class ReadOptions:
     verify_crc: bool
     decompress: bool
     explode_batches: bool
+    as_original: bool
     max_partition_bytes: int | None
     min_partitions: int | None
     manners: Manners

@@ -54,6 +54,8 @@ class PushdownReader(RmqStoreReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Narrow the read. All filters are returned, so Spark evaluates them again, and pruning need not be exact."""
+        if self._options.as_original:  # filters are about other values than the stored ones
+            return filters
         from rmqstore_spark.spark.pushdown import selection_of
 
         selection = self._options.selection.narrowed(selection_of(filters))

@@ -145,6 +145,18 @@ def test_properties_whose_names_spark_does_not_tell(spark: SparkSession, tmp_pat
     assert load(spark, tmp_path, table="usage", by="queueId").select("messages").collect()[0].messages == 4
 
 
+def test_messages_as_their_producer_sent_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Filters are about these, whatever is pushed; and they can be written as they are."""
+    df = load(spark, SAMPLE, asOriginal=True, subscribePattern="%DLQ%.*|SCHEDULE_TOPIC_XXXX", pushdown="on")
+    assert df.where("topic like '%DLQ%' or queueOffset >= 0").count() == 0
+    found = df.where("topic = 'Retried'").selectExpr("keys", "properties['RETRY_TOPIC'] as added").collect()
+    assert found
+    assert all(row.added is None for row in found)
+    df.where("topic = 'Retried'").write.format("rmqstore").mode("append").save(str(tmp_path / "new"))
+    again = load(spark, tmp_path / "new").selectExpr("keys", "null as added").collect()
+    assert sorted(again) == sorted(found)
+
+
 def test_all_messages_of_an_application_s_topic(spark: SparkSession) -> None:
     """Half, delayed, retried and dead ones have it as their realTopic."""
     df = load(spark, SAMPLE, columns="topic,realTopic,consumerGroup,commitLogOffset")

@@ -73,6 +73,8 @@ def plan(
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     reached = files or files_of(options)
+    if options.as_original:  # ConsumeQueues know what is stored
+        columns = None
     return again(lambda: _plan(options, reached, columns, puts_off))
 
 

@@ -12,6 +12,7 @@ from rmqstore_spark.columns import batch_of
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.run.dispatched import DISPATCH_COLUMN, DISPATCH_NEEDS, dispatched
 from rmqstore_spark.read.run.logic_offsets import LOGIC_COLUMNS, LOGIC_NEEDS, logic_columns
+from rmqstore_spark.read.run.original import ORIGINAL_COLUMNS, as_sent
 from rmqstore_spark.read.run.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.store.format.bodies import BadBodyError, decompress
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
@@ -44,18 +45,28 @@ class BatchMaker:
         decompresses: whether compressed bodies are decompressed.
         nbytes: bytes of Arrow data in a batch; 0: the size that Spark moves best.
         explodes: whether each message of a batch gets a row, else the unit does.
+        as_original: whether messages are as their producer sent them.
 
     Attributes:
         builder: takes units, all of one segment until finish() is called.
     """
 
-    def __init__(self, schema: pa.Schema, decompresses: bool, nbytes: int = 0, *, explodes: bool = False) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        decompresses: bool,
+        nbytes: int = 0,
+        *,
+        explodes: bool = False,
+        as_original: bool = False,
+    ) -> None:
         names = schema.names
         self._schema = schema
         self._nbytes = nbytes or BATCH_BYTES
         # Decompression needs the flag that names the method, and commitLogOffset and storeSize for its errors.
         self._decompresses = decompresses and "body" in names
-        self._has_origins = not ORIGIN_COLUMNS.isdisjoint(names)
+        self._as_original = as_original and not ORIGINAL_COLUMNS.isdisjoint(names)
+        self._has_origins = self._as_original or not ORIGIN_COLUMNS.isdisjoint(names)
         of_units = [name for name in names if name in UNIT_COLUMNS or name == BATCH_INDEX]
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         helpers += ORIGIN_NEEDS if self._has_origins else []
@@ -65,7 +76,11 @@ class BatchMaker:
         columns = of_units + [name for name in dict.fromkeys(helpers) if name not in of_units]
         budget = Budget(BATCH_ROWS, self._nbytes)
         self.builder = BatchBuilder(columns, budget, FIRST_BATCH_ROWS, explodes=explodes, expands=self._decompresses)
-        self._is_plain = self.builder.decoder.columns == tuple(names) and schema.equals(self.builder.schema)
+        self._is_plain = (
+            not self._as_original
+            and self.builder.decoder.columns == tuple(names)
+            and schema.equals(self.builder.schema)
+        )
         self._has_offsets = not _OF_THE_COMMITLOG.isdisjoint(names)
 
     def finish(self, piece: Range) -> Iterator[pa.RecordBatch | BadBody]:
@@ -102,6 +117,7 @@ class BatchMaker:
         arrays = []
         origins = Origins(batch, lambda: piece.store.known_topics) if self._has_origins else None
         logic = logic_columns(batch, piece.store.static_parts) if self._has_logic else {}
+        sent = as_sent(batch, origins) if self._as_original and origins is not None else {}
         for field in self._schema:
             match field.name:
                 case "file":
@@ -114,6 +130,8 @@ class BatchMaker:
                     arrays.append(pa.nulls(batch.num_rows, field.type))
                 case name if name in logic:
                     arrays.append(logic[name])
+                case name if name in sent:
+                    arrays.append(sent[name])
                 case name if name == DISPATCH_COLUMN:
                     arrays.append(dispatched(batch))
                 case name if origins is not None and name in ORIGIN_COLUMNS:

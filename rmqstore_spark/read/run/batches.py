@@ -43,6 +43,7 @@ class ReadSettings:
     verify_crc: bool = True
     decompress: bool = True
     explode_batches: bool = True
+    as_original: bool = False
     selection: Selection = EVERYTHING
     storage: Storage | None = None
     batch_bytes: int = 0
@@ -56,6 +57,7 @@ class ReadSettings:
             options.verify_crc,
             options.decompress,
             options.explode_batches,
+            options.as_original,
             options.selection,
             options.storage,
             batch_bytes,
@@ -159,7 +161,11 @@ class _TaskReader:
         self._copy = Task()
         self._open: SegmentReader | None = None  # the segment of the task that is read in parts
         self._maker = BatchMaker(
-            settings.schema, settings.decompress, settings.batch_bytes, explodes=settings.explode_batches
+            settings.schema,
+            settings.decompress,
+            settings.batch_bytes,
+            explodes=settings.explode_batches,
+            as_original=settings.as_original,
         )
         self._units = UnitSource(settings.selection, settings.verify_crc, self._maker.builder)
         self._queue_rows = QueueRows(settings.schema.names, settings.selection)

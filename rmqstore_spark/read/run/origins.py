@@ -92,6 +92,9 @@ class Origins:
     Args:
         batch: rows of one store.
         known_topics: the topics of that store.
+
+    Attributes:
+        is_moved: of each row, whether its topic is one that messages of other topics are in.
     """
 
     def __init__(self, batch: pa.RecordBatch, known_topics: Callable[[], Collection[str]]) -> None:
@@ -104,9 +107,10 @@ class Origins:
             "consumerGroup": nothing,
         }
         encoded = topics.dictionary_encode()
-        moved = [is_moved(topic) for topic in encoded.dictionary.to_pylist()]
-        if any(moved):
-            mask = pa.array(np.array(moved)[encoded.indices.to_numpy()])
+        moved = np.array([is_moved(topic) for topic in encoded.dictionary.to_pylist()], bool)
+        mask = pa.array(moved[encoded.indices.to_numpy()])
+        self.is_moved = mask
+        if moved.any():
             for name, column in _of_moved(batch.select(ORIGIN_NEEDS).filter(mask), known_topics).items():
                 self._columns[name] = pc.replace_with_mask(self._columns[name], mask, column)
 
