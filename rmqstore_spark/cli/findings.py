@@ -65,6 +65,10 @@ def show_findings(rows: list[dict[str, Any]], limit: int | None) -> None:
 
 
 def _place(row: dict[str, Any]) -> str:
+    if row["problem"] == "lostMessages":  # not where: the damage is told as well, and messages are no longer there
+        at = row["queueOffset"]
+        which = str(row["found"]).removeprefix("none from ").replace(f"{at} to {at}", f"{at}", row["count"] == 1)
+        return one_line(f"topic {row['topic']}, queueId {row['queueId']}, queueOffset {which} ({amount([row])})")
     where = ", ".join(
         f"{name} {row[name]}" if name != "file" else row[name] for name in _WHERE if row[name] is not None
     )

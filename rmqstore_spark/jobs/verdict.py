@@ -10,6 +10,7 @@ from rmqstore_spark.amounts import size_text
 from rmqstore_spark.errors import counted
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.indexfile import index_paths
+from rmqstore_spark.tables.check.lost import UNKNOWN
 from rmqstore_spark.tables.check.problems import PROBLEMS, Effect, Fix
 from rmqstore_spark.tables.queues import queue_facts
 
@@ -47,7 +48,7 @@ def verdict(rows: Sequence[Row], store: str, is_tiered: bool = False) -> Verdict
     """The verdict on a store.
 
     Args:
-        rows: the findings of the table `check`: columns problem, severity, file, count.
+        rows: the findings of the table `check`: columns problem, severity, file, found, count.
         store: the store's path or URL.
         is_tiered: whether the store is a tiered one, on which no broker starts.
     """
@@ -105,7 +106,7 @@ def amount(rows: Iterable[Row]) -> str:
 
 
 _CLAUSES = {
-    Effect.DELETES: "messages are damaged or missing ({}), and a broker that recovers deletes everything after them",
+    Effect.DELETES: "{} damaged or missing ({}), and a broker that recovers deletes everything after them",
     Effect.LOSES: "messages are lost ({})",
     Effect.HIDES: "consumers do not get messages that the log has ({})",
     Effect.FORGETS: "topics or groups are not as they were ({})",
@@ -114,7 +115,7 @@ _CLAUSES = {
 
 
 def _sentence(by_effect: Mapping[Effect, list[Row]], is_tiered: bool) -> str:
-    clauses = [text.format(_amounts(by_effect[effect])) for effect, text in _CLAUSES.items() if by_effect[effect]]
+    clauses = [_clause(effect, by_effect[effect]) for effect in _CLAUSES if by_effect[effect]]
     if is_tiered:
         start, rest = "The tiered store can be read", " and has every message"
     elif some := by_effect[Effect.STOPS]:
@@ -130,6 +131,17 @@ def _sentence(by_effect: Mapping[Effect, list[Row]], is_tiered: bool) -> str:
     return (
         f"{start}{rest}{but if clauses else ''}{'; '.join(clauses)}{'; also mend ' + _amounts(less) if less else ''}."
     )
+
+
+def _clause(effect: Effect, rows: list[Row]) -> str:
+    if effect is not Effect.DELETES:
+        return _CLAUSES[effect].format(_amounts(rows))
+    lost = [row for row in rows if row["problem"] == "lostMessages"]
+    damages = [row for row in rows if row["problem"] != "lostMessages"]
+    count = sum(row["count"] for row in lost)
+    is_least = any(UNKNOWN in str(row["found"]) for row in damages)
+    who = f"{'at least ' if is_least else ''}{counted(count, 'message')} {'is' if count == 1 else 'are'}"
+    return _CLAUSES[effect].format(who if count else "messages are", _amounts(damages))
 
 
 def _amounts(rows: list[Row]) -> str:

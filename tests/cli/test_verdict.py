@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from support.command import run
-from tables.test_check import PLANTED, Planted
+from tables.test_check import PLANTED, Planted, planted_noise_in_log
 
 from rmqstore_spark import Store
 from rmqstore_spark.cli.commands import Rmqstore
@@ -88,6 +88,18 @@ def test_commands_mend_the_store(plant: Callable[[Planted], Iterator[tuple[Any, 
             False,
         ),
         (
+            [("damagedUnit", 120), ("lostMessages", 1)],
+            "A broker will start on this store, but 1 message is damaged or missing (damagedUnit: 120 bytes), and a "
+            "broker that recovers deletes everything after them.",
+            False,
+        ),
+        (
+            [("damagedUnit", 120), ("lostMessages", 2), ("lostMessages", 1), ("missingSegment", 1)],
+            "A broker will start on this store, but 3 messages are damaged or missing (damagedUnit: 120 bytes, "
+            "missingSegment: 1 segment), and a broker that recovers deletes everything after them.",
+            False,
+        ),
+        (
             [("missingIndexItem", 1)],
             "A broker will start on this store and serve every message, but look-ups by key miss messages "
             "(missingIndexItem: 1 item).",
@@ -108,11 +120,29 @@ def test_commands_mend_the_store(plant: Callable[[Planted], Iterator[tuple[Any, 
 )
 def test_sentences(found: list[tuple[str, int]], text: str, is_good: bool) -> None:
     rows = [
-        {"problem": name, "severity": PROBLEMS[name].severity, "file": "/s/file", "count": count}
+        {"problem": name, "severity": PROBLEMS[name].severity, "file": "/s/file", "found": None, "count": count}
         for name, count in found
     ]
     answer = verdict(rows, "/s")
     assert (answer.text, answer.is_good) == (text, is_good)
+
+
+@pytest.mark.parametrize(
+    ("gone", "count"), [(None, "9 messages are"), ("0", "at least 5 messages are"), (".", "messages are")]
+)
+def test_messages_that_are_lost_are_named(gone: str | None, count: str, tmp_path: Path) -> None:
+    """By topic, queue and offsets, as far as queues are left."""
+    store = Planted(tmp_path / "store")
+    list(planted_noise_in_log(store))
+    if gone is not None:
+        shutil.rmtree(store.root / "consumequeue" / "TopicA" / gone)
+    ran = run("check", store.root)
+    assert f"but {count} damaged or missing (damagedUnit: " in " ".join(ran.out.split())
+    lost = [line.strip() for line in ran.out.splitlines() if line.startswith("  topic ")]
+    assert lost == [
+        *(["topic TopicA, queueId 0, queueOffset 2 to 5 (4 messages)"] if gone is None else []),
+        *(["topic TopicA, queueId 1, queueOffset 1 to 5 (5 messages)"] if gone != "." else []),
+    ]
 
 
 def test_every_problem_that_is_serious_has_an_effect_and_a_cure() -> None:

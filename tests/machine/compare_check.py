@@ -15,7 +15,7 @@ from machine.expected import Truth
 from machine.findings import Row, check, findings
 from machine.past import Difference, Message, Past
 
-_UNITS = ("missingQueueUnit", "wrongQueueUnit", "queueAheadOfLog", "extraQueueUnit")
+_UNITS = ("lostMessages", "missingQueueUnit", "wrongQueueUnit", "queueAheadOfLog", "extraQueueUnit")
 _DAMAGE = ("damagedUnit", "unwrittenPages", "unwrittenEnd")
 Unit = tuple[str, int, int]  # topic, queueId, queueOffset
 _PIECES = (1, 300, 1500, 6000)
@@ -37,6 +37,7 @@ def lost(past: Past, truth: Truth, rng: random.Random) -> None:
     for stretch in truth.stretches:
         if not any(stretch.start < told.stop and told.start < stretch.stop for told in damaged):
             raise Difference("check: damage is not told", f"{stretch.start} to {stretch.stop}, told {damaged}")
+    _named(truth, rows, damaged)
     told = _units(rows, ("missingQueueUnit", "wrongQueueUnit"))
     lacking = {(m.topic, m.queue_id, m.queue_offset): m.position for m in truth.whole if _lacks_unit(truth, m)}
     late = _late(truth, lacking)
@@ -50,6 +51,20 @@ def lost(past: Past, truth: Truth, rng: random.Random) -> None:
     }
     if wrong:
         raise Difference("check: misses a unit that is there", sorted(wrong)[:5])
+
+
+def _named(truth: Truth, rows: list[Row], damaged: list[range]) -> None:
+    """Of the messages in damage, those that their queues know, and no others."""
+    ended = {row["commitLogOffset"] for row in rows if row["problem"] == "unwrittenEnd"}
+    known = {
+        (message.topic, message.queue_id, message.queue_offset)
+        for message in truth.past.messages
+        if message.queued and truth.has_unit(message) and message.position not in ended
+        if any(message.position in each for each in damaged)
+    }
+    if (named := _units(rows, ("lostMessages",))) != known:
+        text = f"told {sorted(named - known)[:5]}, not told {sorted(known - named)[:5]}"
+        raise Difference("check: names other messages than are lost", text)
 
 
 def _lacks_unit(truth: Truth, message: Message) -> bool:

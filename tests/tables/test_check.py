@@ -156,39 +156,58 @@ def planted_log(store: Planted) -> Iterator[tuple[Any, ...]]:
         (size,) = (unit.total_size for at, unit in store.messages if at == position)
         store.log(position + field, b"\xff")
         yield "damagedUnit", position, None, None, size
+        yield "lostMessages", position, queue_id, offset, 1
 
 
-def over_page(store: Planted) -> tuple[int, int, int]:
-    """A message whose body lies over the beginning of a page: where it begins, that page, and how many bytes it has."""
+def over_page(store: Planted) -> tuple[int, int, reference.Unit]:
+    """A message whose body lies over the beginning of a page: where it begins, that page, and the message."""
     for position, unit in store.messages:
         page = position // PAGE * PAGE + PAGE
         if page % 8192 and 4 < page - position < min(84 + len(unit.body), unit.total_size):
-            return position, page, unit.total_size
+            return position, page, unit
     raise AssertionError("there is none")
 
 
 def planted_page_unwritten(store: Planted) -> Iterator[tuple[Any, ...]]:
     """A copier read the page before the one that has the message's end before that had come."""
-    position, page, size = over_page(store)
+    position, page, unit = over_page(store)
     store.log(position, bytes(page - position))
-    yield "unwrittenPages", position, None, None, size
+    yield "unwrittenPages", position, None, None, unit.total_size
+    yield "lostMessages", position, unit.queue_id, unit.queue_offset, 1
     yield from planted_abort(store)
 
 
 def planted_end_unwritten(store: Planted) -> Iterator[tuple[Any, ...]]:
     """And the page that has its end, when nothing of that had come; its queue was copied later."""
-    position, page, size = over_page(store)
+    position, page, unit = over_page(store)
     store.log(page, bytes(8192 - page % 8192))
     for path in reference.segment_files(store.root):
         if int(path.name) > page:
             path.unlink()
-    yield "unwrittenEnd", position, None, None, size
+    yield "unwrittenEnd", position, unit.queue_id, unit.queue_offset, unit.total_size
     yield from planted_abort(store)
 
 
 def planted_segment_gone(store: Planted) -> Iterator[tuple[Any, ...]]:
     (store.root / "commitlog" / f"{8192:020d}").unlink()
     yield "missingSegment", 8192, None, None, 1
+    yield from lost_in(store, 8192, 16384)
+
+
+def lost_in(store: Planted, start: int, stop: int) -> Iterator[tuple[Any, ...]]:
+    """A row for each queue, as each has a run of messages there."""
+    for queue_id in (0, 1):
+        lost = sorted((at, unit.queue_offset) for at, unit in store.messages if unit.queue_id == queue_id)
+        lost = [(at, offset) for at, offset in lost if start <= at < stop]
+        yield "lostMessages", lost[0][0], queue_id, lost[0][1], len(lost)
+
+
+def planted_noise_in_log(store: Planted) -> Iterator[tuple[Any, ...]]:
+    """Nothing of some messages is left: what they were, only their queues know."""
+    start, stop = store.messages[3][0], store.messages[12][0]
+    store.log(start, b"\x55" * (stop - start))
+    yield "damagedUnit", start, None, None, stop - start
+    yield from lost_in(store, start, stop)
 
 
 def planted_segment_padded(store: Planted) -> Iterator[tuple[Any, ...]]:
@@ -632,6 +651,22 @@ def test_foreign_owner(store: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Files, "lstat", lie)
     assert brief(wrong(store.root)) == [("foreignOwner", None, None, None, 1), ("foreignOwner", None, None, None, 2)]
+
+
+@pytest.mark.parametrize("gone", ["0", "."])
+def test_lost_messages_of_lost_queues_are_unknown(store: Planted, gone: str) -> None:
+    lost = next(planted_noise_in_log(store))[-1]
+    known = [unit.total_size for _, unit in store.messages[3:12] if unit.queue_id == 1]
+    shutil.rmtree(store.root / "consumequeue" / "TopicA" / gone)
+    rows = check(store.root)
+    (damaged,) = (row for row in rows if row["problem"] == "damagedUnit")
+    told = [(row["queueId"], row["count"]) for row in rows if row["problem"] == "lostMessages"]
+    if gone == "0":
+        assert told == [(1, len(known))]
+        assert damaged["found"].endswith(f"; no queue has a unit for {lost - sum(known)} of these bytes")
+    else:
+        assert told == []
+        assert damaged["found"].endswith("; which messages are lost is unknown, no queue has a unit for them")
 
 
 def said(root: Path) -> list[tuple[str, int]]:

@@ -10,6 +10,8 @@ from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.io.files import kind_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.layout import queue_id_of, start_in
+from rmqstore_spark.store.structures.segments import damage_in
+from rmqstore_spark.tables.check.lost import Hole, with_lost
 from rmqstore_spark.tables.check.moment import RECOVERED_SEGMENTS
 from rmqstore_spark.tables.check.problems import Finding
 
@@ -41,10 +43,11 @@ def check_layout(store: Snapshot) -> Iterator[Finding]:
 
 def _segments(store: Snapshot) -> Iterator[Finding]:
     before = None
+    holes: list[Hole] = []
     for segment in store.segments:
         size = segment.end - segment.start
         if before is not None and segment.start != before:
-            yield Finding(
+            missing = Finding(
                 "missingSegment",
                 segment.path,
                 position=before,
@@ -52,11 +55,13 @@ def _segments(store: Snapshot) -> Iterator[Finding]:
                 found="none",
                 count=(segment.start - before) // size,
             )
+            holes.append(Hole(damage_in(segment, before, segment.start, "missing"), missing, segment.header))
         if segment.size != size:
             yield Finding(
                 "wrongFileSize", segment.path, position=segment.start, expected=f"{size} bytes", found=f"{segment.size}"
             )
         before = segment.end
+    yield from with_lost(store, holes)
     for path in store.layout.strays:
         is_directory = store.files.is_directory(path)
         yield Finding("strayFile", path, expected="a segment", found="a directory" if is_directory else "a file")

@@ -14,6 +14,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
 from rmqstore_spark.tables.check.log_view import LogView
+from rmqstore_spark.tables.check.lost import Hole, with_lost
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import QueueStretch
 from rmqstore_spark.tables.check.unwritten import problem_of
@@ -76,11 +77,12 @@ def check_log(store: Snapshot, view: LogView, part: LogPart) -> Iterator[Finding
 def _check_block(
     store: Snapshot, view: LogView, block: Block, queues: QueueStretch | None, index: IndexStretch | None
 ) -> Iterator[Finding]:
-    start, damages = block[0].start, list[Damage]()
+    start, damages, holes = block[0].start, list[Damage](), list[Hole]()
     scanner = _Scanner(index is not None and index.has_tags, start)
 
     def compared(stop: int) -> Iterator[Finding]:
         found = scanner.dispatcher.finish()
+        yield from with_lost(store, holes)
         if queues is not None:
             yield from queues.check(found, scanner.dispatcher.queues, start, stop, damages)
         if index is not None:
@@ -100,10 +102,11 @@ def _check_block(
                 for damage in store.past_damage(reader).feed(piece.start, piece.stop, scanner):
                     if damage is not None:
                         damages.append(damage)
-                        yield _damaged(damage, problem_of(reader, damage, view.moment))
+                        finding = _damaged(damage, problem_of(reader, damage, view.moment))
+                        holes.append(Hole(damage, finding, piece.segment.header))
                     elif scanner.reached - start > _AT_ONCE:
                         yield from compared(scanner.reached)
-                        start, damages = scanner.reached, []
+                        start, damages, holes = scanner.reached, [], []
         except RmqStoreError as why:
             if not view.moment.is_gone(why, piece.segment.path, store.files):
                 raise

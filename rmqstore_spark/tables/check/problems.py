@@ -203,8 +203,11 @@ PROBLEMS = {
     "lostMessages": Problem(
         "error",
         "queue",
+        "these messages were where the log is damaged, as their queue knows: restore the segment from a replica or a "
+        "backup, or send them again if their producer can. rmqstore salvage makes a store in which consumers skip them",
         salvaged="consumers skip these messages; send them again if their producer can",
-        effect=Effect.LOSES,
+        effect=Effect.DELETES,
+        fix=Fix.SALVAGE,
         counts="messages",
     ),
     "repeatedQueueOffset": Problem(
