@@ -5,6 +5,7 @@ one client for each bucket and its options.
 """
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import itertools
@@ -12,6 +13,7 @@ import os
 import posixpath
 import re
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT = "5s"
 _REQUEST_TIMEOUT = "60s"  # enough for 8 MiB at 140 kB/s
 _STALL_TIMEOUT = "15s"  # time without a byte
+_ENDS_WITHIN = 1.0  # seconds that obstore's threads have at the end of the process
+_CANCELLED_WITHIN = 0.1  # seconds until a thread of obstore's has noticed that its work was cancelled
 _PAGE = 1000  # objects in a page of a list
 _MOST_LISTED = 4_000_000  # objects below a directory: more would take gigabytes of memory, and no store has so many
 _TOPICS = {"consumequeue", "batchconsumequeue"}  # directories of topics, whose names may begin with any character
@@ -251,13 +255,18 @@ class _Bucket:
         """The answer of a list. The work is a coroutine, which can be cancelled where a server never ends its list."""
 
         def once() -> _Answer:
-            future = asyncio.run_coroutine_threadsafe(work(), _loop(os.getpid()))
+            loop = _loop(os.getpid())
+            future = asyncio.run_coroutine_threadsafe(work(), loop)
             try:
                 return future.result()
-            except TimeoutError:
-                self._refuse(key, f"does not come to an end in {self._patience:.0f} s; option 'timeout' says how long")
-            finally:
+            except BaseException as why:
                 future.cancel()
+                loop.last_cancelled = time.monotonic()
+                if isinstance(why, TimeoutError):
+                    self._refuse(
+                        key, f"does not come to an end in {self._patience:.0f} s; option 'timeout' says how long"
+                    )
+                raise
 
         return self._tried(key, once)
 
@@ -348,12 +357,44 @@ class _Bucket:
         raise StorageError(f"{where}: unexpected answer of the storage{again}: {what}; try later") from None
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that knows which threads of obstore's are telling it something.
+
+    Python must not end before they have: such a thread waits for Python's lock once more, and is then ended in the
+    midst of Rust's code, which crashes the process (up to Python 3.13).
+    """
+
+    last_cancelled = -_CANCELLED_WITHIN
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._telling: dict[int, bool] = {}
+
+    def call_soon_threadsafe(self, *arguments: Any, **named: Any) -> asyncio.Handle:  # type: ignore[override]
+        thread = threading.get_ident()
+        self._telling[thread] = True
+        try:
+            return super().call_soon_threadsafe(*arguments, **named)
+        finally:
+            del self._telling[thread]  # no call: after one, Python might let another thread run
+
+    def settle(self, process: int) -> None:
+        """Wait for those threads. A process that was forked does not have them."""
+        end = time.monotonic() + _ENDS_WITHIN
+        while os.getpid() == process and time.monotonic() < end and self._is_used():
+            time.sleep(0.001)
+
+    def _is_used(self) -> bool:
+        return bool(self._telling) or time.monotonic() < self.last_cancelled + _CANCELLED_WITHIN
+
+
 @functools.lru_cache(1)
-def _loop(process: int) -> asyncio.AbstractEventLoop:
+def _loop(process: int) -> _Loop:
     """The event loop for lists, in a thread of its own, as the caller's thread may have a running loop (in a
     notebook)."""
-    loop = asyncio.new_event_loop()
+    loop = _Loop()
     threading.Thread(target=loop.run_forever, name="rmqstore-list", daemon=True).start()
+    atexit.register(loop.settle, process)
     return loop
 
 
