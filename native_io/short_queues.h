@@ -143,6 +143,17 @@ static int64_t rmq_read_head(rmq_file *f, uint8_t *to, int64_t n, int64_t size, 
     return got;
 }
 
+/* The number of bytes up to the last one that is not 0. */
+static int64_t rmq_used_bytes(const uint8_t *bytes, int64_t n) {
+    uint64_t word = 0;
+    for (; n >= (int64_t)sizeof word; n -= (int64_t)sizeof word) { /* most of a head are zeros */
+        memcpy(&word, bytes + n - sizeof word, sizeof word);
+        if (word != 0) break;
+    }
+    while (n > 0 && bytes[n - 1] == 0) n--;
+    return n;
+}
+
 /* Read the first units of a queue that has one file, as many as there is room for, and clear the rest of the room. */
 static rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost) {
     char name[RMQ_FILE_NAME_DIGITS + 1];
@@ -168,7 +179,7 @@ static rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t
     if (filled < 0) filled = 0;
     memset(to + filled, 0, (size_t)(room - filled));
     if (head.read < 0) memset(to, 0, (size_t)filled);
-    for (head.used = head.read < 0 ? 0 : filled; head.used > 0 && to[head.used - 1] == 0; head.used--) {}
+    head.used = head.read < 0 ? 0 : rmq_used_bytes(to, filled);
     return head;
 }
 

@@ -213,10 +213,13 @@ def _topics(
     counts, last = np.add.reduceat(some.counts, bounds[:-1]), np.maximum.reduceat(some.times[1], bounds[:-1])
     rows = zip(names, bounds[:-1].tolist(), bounds[1:].tolist(), counts.tolist(), last.tolist(), strict=True)
     for at, (topic, start, stop, count, time) in enumerate(sorted(rows, key=lambda row: (-row[3], row[0]))):
-        samples = _Samples(store, some, range(start, stop) if is_close and at < _TOPICS_SAMPLED else range(0))
+        samples = _Samples(store, some, range(start, stop)) if is_close and at < _TOPICS_SAMPLED else None
         kind, last_time = kind_of(topic, entries.get(topic)), None if time == NO_TIME else time
-        nbytes = samples.nbytes() if exact is None else exact.get(topic, 0)
-        is_exact, rates = exact is not None, samples.rates(*span)
+        is_exact, rates = exact is not None, [] if samples is None else samples.rates(*span)
+        if exact is not None:
+            nbytes: float | None = exact.get(topic, 0)
+        else:
+            nbytes = None if samples is None else samples.nbytes()
         yield TopicSummary(topic, kind, stop - start, count, last_time, nbytes, is_exact, rates)
 
 

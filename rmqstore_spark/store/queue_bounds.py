@@ -209,9 +209,8 @@ class _Found:
         are_plain = [
             self._are_there(store, ends, at, topics, ids) for ends, at in zip(outer.ends, self._at, strict=True)
         ]
-        are_light = np.array(
-            [is_light(queue.topic) for queue in queues], np.bool_
-        )  # their messages are of other topics
+        light = {topic for topic in set(topics.tolist()) if is_light(topic)}  # their messages are of other topics
+        are_light = np.array([topic in light for topic in topics.tolist()], np.bool_)
         self._are_plain = are_plain[0] & are_plain[1] & ~are_light
         self._others = {row: self._searched(row) for row in np.flatnonzero(~self._are_plain).tolist()}
 

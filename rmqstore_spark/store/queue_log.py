@@ -63,6 +63,11 @@ class QueueLog(Snapshot):
         """None: groups' offsets are known in the broker's own store."""
         return ConsumerOffsets.of({})
 
+    @property
+    def sound_offsets(self) -> frozenset[str]:
+        """None: no file is read here."""
+        return frozenset()
+
     def refuse_unread_offsets(self) -> None:
         """None are read here."""
 

@@ -116,6 +116,11 @@ class StoreRef:
         """The offset of the next message in each queue that a group consumes."""
         return self._consumed.offsets
 
+    @property
+    def sound_offsets(self) -> frozenset[str]:
+        """The names of the files of consumers' offsets that are surely as a broker writes them."""
+        return self._consumed.sound
+
     def refuse_unread_offsets(self) -> None:
         """Refuse to show that no group has consumed anything where a file says otherwise.
 

@@ -107,13 +107,13 @@ def queue_facts(store: Snapshot, selection: Selection = EVERYTHING, asked: Consu
         before, which, index = _before(asked, queues)
         bounds = many_bounds(store, queues, before)
         found = _Rows(bounds, store.queues_of_log())
-    kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
-    consumed: set[tuple[str, int, int]] | None = None
-    for message in unqueued(store, selection, bounds):
-        consumed = _consumed(store) if consumed is None else consumed
-        name = message.topic, message.queue_id
-        found.add(message, kind, (*name, message.offset) in consumed)
-    facts = found.facts()
+        kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
+        consumed: set[tuple[str, int, int]] | None = None
+        for message in unqueued(store, selection, bounds):
+            consumed = _consumed(store) if consumed is None else consumed
+            name = message.topic, message.queue_id
+            found.add(message, kind, (*name, message.offset) in consumed)
+        facts = found.facts()
     if asked is None:
         return facts
     times = np.full(len(asked.offsets), NO_TIME, np.int64)

@@ -95,6 +95,25 @@ def test_random_files(tmp_path: Path, rng: random.Random, monkeypatch: pytest.Mo
     assert streamed > 200
 
 
+def test_sound_files_are_those_that_can_be_parsed(tmp_path: Path, rng: random.Random) -> None:
+    """What `check` does not parse once more has the form that it would find."""
+    (tmp_path / "config").mkdir()
+    path, kinds = tmp_path / "config" / "consumerOffset.json", set()
+    for n in range(150):
+        text = written(rng, is_odd=n % 3 == 0).encode()
+        if n % 5 == 0:
+            at = rng.randrange(len(text) + 1)
+            text = text[:at] + bytes([rng.choice([0xFF, 0xC3, ord("é"), ord("{")])]) + text[at:]
+        path.write_bytes(text)
+        is_sound = path.name in consumed(str(tmp_path), Files()).sound
+        assert not is_sound or config_module.why_unread(str(tmp_path), path.name, Files()) is None, text
+        kinds.add(is_sound)
+    assert kinds == {True, False}
+    path.rename(path.with_name(path.name + ".bak"))
+    path.with_name(path.name + ".bak").write_text('{"offsetTable":{"T@G":{0:1}}}')
+    assert consumed(str(tmp_path), Files()).sound == frozenset()
+
+
 def test_rows_are_in_order(rng: random.Random) -> None:
     names = [(f"g{rng.randrange(9)}", f"t{rng.randrange(9)}") for _ in range(50)]
     table = {name: {rng.randrange(50): rng.randrange(50) for _ in range(rng.randrange(9))} for name in names}

@@ -14,6 +14,7 @@ from rmqstore_spark import Store
 from rmqstore_spark.jobs.summary import GROUPS_TIMED, summarize
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures import config as config_module
 
 QUEUES, MESSAGES = 12, 1200
 
@@ -98,3 +99,22 @@ def test_summary_times_the_groups_that_lag_most(tmp_path: Path, rng: random.Rand
         own = [row for row in rows if row["group"] == group.group]
         assert (group.topics, group.lag) == (["T"], sum(row["lag"] for row in own))
         assert group.lag_millis == (max(row["lagMillis"] for row in own) if at < GROUPS_TIMED else None)
+
+
+def test_summary_parses_no_file_of_config_twice(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the files is a part of it: offsets are only read as a stream, and other files parsed once for what
+    is in them, and once for what is wrong."""
+    consume(tmp_path, 5, built(tmp_path, rng))
+    found: list[str] = []
+    read_text = config_module.read_text
+
+    def noted(path: str, files: Files, errors: str) -> str:
+        found.append(Path(path).name)
+        return read_text(path, files, errors)
+
+    monkeypatch.setattr(config_module, "read_text", noted)
+    assert summarize(Snapshot.find(str(tmp_path), Files())).notable == []
+    assert "consumerOffset.json" not in found
+    assert max(map(found.count, found)) <= 4

@@ -100,9 +100,21 @@ def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
     return taken.table, taken.why_not
 
 
-def backup_instead(root: str, name: str, files: Files) -> tuple[str, str] | None:
-    """The state of a file in config/ whose backup a broker takes, and the backup's age, both as text. None where the
-    file itself is taken.
+class Looked(NamedTuple):
+    """What a look at a file in config/ has shown, as text.
+
+    Attributes:
+        why_not: as why_unread().
+        backup: the state of the file, and the age of its backup, where a broker takes that; None where the file itself
+            is taken.
+    """
+
+    why_not: str | None
+    backup: tuple[str, str] | None
+
+
+def looked_at(root: str, name: str, files: Files) -> Looked:
+    """Look at a file in config/, which is parsed once.
 
     Args:
         root: the store directory.
@@ -111,8 +123,8 @@ def backup_instead(root: str, name: str, files: Files) -> tuple[str, str] | None
     """
     taken = _taken(root, name, files)
     if taken.path is None or not taken.is_backup:
-        return None
-    return taken.reasons[0] if taken.reasons else "none", _age(taken.path, taken.table, files)
+        return Looked(taken.why_not, None)
+    return Looked(None, (taken.reasons[0] if taken.reasons else "none", _age(taken.path, taken.table, files)))
 
 
 class _Taken(NamedTuple):

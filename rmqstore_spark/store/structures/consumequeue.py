@@ -146,7 +146,7 @@ class Queue:
     @property
     def kind(self) -> str:
         """What kind of queue it is, as table `queues` shows it."""
-        return "batch" if self.is_batch else "lmq" if self.is_lmq else "simple"
+        return "batch" if self.is_batch else "lmq" if is_light(self.topic) else "simple"
 
     @property
     def sizes(self) -> list[tuple[str, int]]:

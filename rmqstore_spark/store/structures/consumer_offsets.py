@@ -62,7 +62,7 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
         """The same offsets, from an ordinary mapping."""
         found = _Found()
         for (group, topic), queues in table.items():
-            found.add([(group, topic)], [len(queues)], _longs(queues), _longs(queues.values()))
+            found.add([(group, topic)], _longs([len(queues)]), _longs(queues), _longs(queues.values()))
         return found.offsets()
 
     def __getitem__(self, name: tuple[str, str]) -> dict[int, int]:
@@ -89,9 +89,11 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
     def index_in(self, queues: Sequence[tuple[str, int]]) -> _Longs:
         """For each row the index of its queue among these, the last one where there are several; -1 where it is none of
         them."""
-        topics = {topic: number for number, topic in enumerate({topic for topic, _ in queues})}
-        keys = _keys(_longs(topics[topic] for topic, _ in queues), _longs(queue_id for _, queue_id in queues))
-        of_names = _longs(topics.get(topic, -1) for _, topic in self.names)
+        of_queues, queue_ids = zip(*queues, strict=True) if queues else ((), ())
+        topics = {topic: number for number, topic in enumerate(set(of_queues))}
+        keys = _keys(_longs(map(topics.__getitem__, of_queues)), _longs(queue_ids))
+        number_of = topics.get
+        of_names = _longs([number_of(topic, -1) for _, topic in self.names])
         rows = _keys(np.repeat(of_names, np.diff(self.bounds)), self.queue_ids)
         order = np.append(np.argsort(keys, kind="stable"), -1)
         found = order[np.searchsorted(keys, rows, side="right", sorter=order[:-1]) - 1]
@@ -111,11 +113,13 @@ class Consumed(NamedTuple):
         offsets: from that file, or with light queues (enableLmq) from lmqConsumerOffset.json, which then has all of
             them.
         refused: why a file was not taken that is too large to be parsed whatever its form is; None where none was.
+        sound: the names of the files, not their backups, that are surely as a broker writes them.
     """
 
     topics: set[str]
     offsets: ConsumerOffsets
     refused: str | None
+    sound: frozenset[str]
 
 
 def consumed(root: str, files: Files) -> Consumed:
@@ -125,24 +129,13 @@ def consumed(root: str, files: Files) -> Consumed:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    first = found = _of_file(root, OFFSETS[0], files)
+    found = [_of_file(root, OFFSETS[0], files)]
     for name in OFFSETS[1:]:
-        if found.is_any or found.refused is not None:
+        if found[-1].is_any or found[-1].refused is not None:
             break
-        found = _of_file(root, name, files)
-    return Consumed(first.topics, found.offsets(), found.refused)
-
-
-def is_large(root: str, name: str, files: Files) -> bool:
-    """Is a file of config/ one of consumers' offsets in the form that brokers write, and too large to be parsed whole?
-
-    Args:
-        name: the file's, without `.bak`.
-    """
-    with ignore_unreadable():
-        path = os.path.join(root, "config", name)
-        return name in OFFSETS and is_too_large(path, files) and _streamed(path, files)[0] is not None
-    return False
+        found.append(_of_file(root, name, files))
+    sound = frozenset(name for name, each in zip(OFFSETS, found, strict=False) if each.is_sound)
+    return Consumed(found[0].topics, found[-1].offsets(), found[-1].refused, sound)
 
 
 class _Found:
@@ -154,9 +147,11 @@ class _Found:
         topics: all that have a group, also without an offset.
         is_any: whether there is an entry, of whatever form.
         refused: why the file was not taken; None where it was, or there is none.
+        is_sound: whether the file itself is surely as a broker writes it.
     """
 
     def __init__(self) -> None:
+        self.is_sound = False
         self.topics: set[str] = set()
         self.is_any = False
         self.refused: str | None = None
@@ -169,35 +164,36 @@ class _Found:
 
     def add_texts(self, texts: Iterable[str], counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
         """Add entries with names as in the file, topic@group."""
-        names = []
-        for text in texts:
-            self.is_any = True
-            topic, at, group = text.partition("@")
-            if topic and at:
-                self.topics.add(topic := self._texts.setdefault(topic, topic))
-            names.append((self._texts.setdefault(group, group), topic))
-        self.add(names, counts.tolist(), queue_ids, offsets)
+        parts, once = [text.partition("@") for text in texts], self._texts.setdefault
+        names = [(once(group, group), once(topic, topic)) for topic, _, group in parts]
+        self.is_any = self.is_any or bool(parts)
+        self.topics.update(topic for (_, topic), (_, at, _) in zip(names, parts, strict=True) if topic and at)
+        self.add(names, counts, queue_ids, offsets)
 
-    def add(self, names: list[tuple[str, str]], counts: list[int], queue_ids: _Longs, offsets: _Longs) -> None:
+    def add(self, names: list[tuple[str, str]], counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
         """Add entries, which replace those of the same names.
 
         Args:
             counts: queues of each entry.
         """
-        for number, (name, count) in enumerate(zip(names, counts, strict=True), self._entries):
-            if count and all(name):
-                self._names[name] = number
-            else:
-                self._names.pop(name, None)
+        numbers = range(self._entries, self._entries + len(names))
+        if counts.all() and all(map(all, names)):
+            self._names.update(zip(names, numbers, strict=True))
+        else:
+            for number, name, count in zip(numbers, names, counts.tolist(), strict=True):
+                if count and all(name):
+                    self._names[name] = number
+                else:
+                    self._names.pop(name, None)
         self._entries += len(names)
-        self._counts.append(np.array(counts, np.int64))
+        self._counts.append(counts)
         self._queue_ids.append(queue_ids)
         self._offsets.append(offsets)
 
     def offsets(self) -> ConsumerOffsets:
         """All of them, in order."""
         names = sorted(self._names)
-        entries = _longs(self._names[name] for name in names)
+        entries = _longs(map(self._names.__getitem__, names))
         counts = np.concatenate([_longs(()), *self._counts])
         starts, sizes = (np.cumsum(counts) - counts)[entries], counts[entries]
         bounds = np.concatenate([[0], np.cumsum(sizes)])
@@ -241,6 +237,7 @@ def _of_file(root: str, name: str, files: Files) -> _Found:
             elif around is not None:
                 if candidate != path:
                     say_of_backup(path, around, files)
+                    found.is_sound = False
                 return found
     nothing = _Found()
     nothing.refused = refused
@@ -274,7 +271,7 @@ def _of_table(table: Table) -> _Found:
 def _streamed(path: str, files: Files) -> tuple[Table | None, _Found, int]:
     """What a file has besides the entries, the entries, and the position up to which the file was understood. None
     where it is not as a broker writes it."""
-    found, rest, is_begun = _Found(), b"", False
+    found, rest, is_begun, is_utf8 = _Found(), b"", False, True
     with files.file(path) as file:
         head = file.read(0, min(file.size, _MOST_AROUND))
         begin = _BEGIN.search(head)
@@ -285,7 +282,7 @@ def _streamed(path: str, files: Files) -> tuple[Table | None, _Found, int]:
             data = file.read(position, min(max(_AT_ONCE, len(rest)), file.size - position))
             text, position = rest + data, position + len(data)
             status, at = _take(text, is_begun, found)
-            rest, is_begun = text[at:], is_begun or at > 0
+            rest, is_begun, is_utf8 = text[at:], is_begun or at > 0, is_utf8 and _is_utf8(text[:at])
             if status is not EntriesStatus.MORE:
                 break
             if not data or len(rest) > _MOST_OF_ENTRY:
@@ -297,10 +294,22 @@ def _streamed(path: str, files: Files) -> tuple[Table | None, _Found, int]:
         if any(_WITHOUT[:13] in part for part in around):
             return None, found, stop
     with contextlib.suppress(ValueError):
-        table = parse(_WITHOUT.join(around).decode(errors="replace"))
+        whole = _WITHOUT.join(around)
+        table = parse(whole.decode(errors="replace"))
         if table.get(MEMBERS[OFFSETS[0]]) == {}:
+            # Others are parsed for what is wrong with them, but not where they are too large for that.
+            found.is_sound = (is_utf8 and _is_utf8(whole)) or is_too_large(path, files)
             return table, found, stop
     return None, found, stop
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    with contextlib.suppress(UnicodeDecodeError):
+        text.decode()
+        return True
+    return False
 
 
 def _take(text: bytes, is_begun: bool, found: _Found) -> tuple[EntriesStatus, int]:
@@ -310,11 +319,23 @@ def _take(text: bytes, is_begun: bool, found: _Found) -> tuple[EntriesStatus, in
     queues = np.empty((2, len(text) // _SHORTEST_QUEUE + 1), np.int64)
     status, at, entries, rows = take_entries(text, is_begun=is_begun, names=names, counts=counts, queues=queues)
     try:
-        texts = [_text(text[start:stop]) for start, stop in names[:entries].tolist()]
+        texts = _texts(text, names[:entries].tolist())
     except ValueError:
         return EntriesStatus.ODD, 0
     found.add_texts(texts, counts[:entries].copy(), queues[0, :rows].copy(), queues[1, :rows].copy())
     return status, at
+
+
+def _texts(text: bytes, bounds: list[list[int]]) -> list[str]:
+    """Strings of JSON, given where what is between their quotes begins and ends.
+
+    Raises:
+        ValueError: one has an unknown escape.
+    """
+    if text.isascii() and b"\\" not in text:  # almost always: each byte is a character
+        plain = text.decode("ascii")
+        return [plain[start:stop] for start, stop in bounds]
+    return [_text(text[start:stop]) for start, stop in bounds]
 
 
 def _text(stored: bytes) -> str:

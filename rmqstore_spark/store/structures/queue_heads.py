@@ -127,7 +127,7 @@ def _read(queues: Sequence[Queue], width: int, files: Files) -> tuple[_Longs, by
     heads = np.full((len(queues), 6), -1, np.int64)
     buffer = bytearray(len(queues) * width * UNIT_SIZE)
     if queues and files.are_paths_the_systems and all(queue.is_in_files and not queue.is_batch for queue in queues):
-        paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)
+        paths = os.fsencode("".join(queue.directory + "\0" for queue in queues))
         nbytes, requests = read_queue_heads(paths, heads, buffer)
         files.count(requests, nbytes)
     for queue, (start, size, allocated, read, *_) in zip(queues, heads.tolist(), strict=True):

@@ -214,7 +214,8 @@ def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Que
 
 def _queues_of(directory: str, topic: str, files: Files, is_batch: bool) -> Iterator[Queue]:
     """The queues of a topic, in its directory."""
+    above = os.path.join(directory, "")
     for name in names_in(directory, files):
         queue_id = queue_id_of(name)
         if queue_id is not None:
-            yield Queue(os.path.join(directory, name), topic, queue_id, files, is_batch)
+            yield Queue(above + name, topic, queue_id, files, is_batch)

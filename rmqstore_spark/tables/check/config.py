@@ -9,14 +9,14 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
     DEFAULT_QUEUES,
     MEMBERS,
-    backup_instead,
+    Looked,
     is_count,
+    looked_at,
     member_of,
     why_unread,
     with_backup,
 )
 from rmqstore_spark.store.structures.consumequeue import Queue
-from rmqstore_spark.store.structures.consumer_offsets import is_large
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.layout import has_queues
@@ -45,25 +45,25 @@ def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
 
 def check_config_files(store: Snapshot) -> Iterator[Finding]:
     """Files of config/ that cannot be read."""
-    parsed = [name for name in MEMBERS if not is_large(store.root, name, store.files)]
-    for name in parsed:
-        if (why := why_unread(store.root, name, store.files)) is not None:
+    looks = {name: _look(store, name) for name in MEMBERS if name not in store.sound_offsets}
+    for name, (why, _) in looks.items():
+        if why is not None:
             path = os.path.join(store.root, "config", name)
             yield Finding("brokenConfig", path, expected="what a broker writes", found=why)
-    for name in parsed:
-        if (backup := _backup_instead(store, name)) is not None:
+    for name, (_, backup) in looks.items():
+        if backup is not None:
             found, age = backup
             path = os.path.join(store.root, "config", name)
             yield Finding("oldConfig", path, expected="a file", found=f"{found}; a broker takes {name}.bak, {age}")
 
 
-def _backup_instead(store: Snapshot, name: str) -> tuple[str, str] | None:
+def _look(store: Snapshot, name: str) -> Looked:
     for look in range(_LOOKS):
         time.sleep(_SECONDS_BETWEEN * (look > 0))
-        backup = backup_instead(store.root, name, store.files)
-        if backup is None:
+        looked = looked_at(store.root, name, store.files)
+        if looked.backup is None:
             break
-    return backup
+    return looked
 
 
 def _topics(store: Snapshot) -> Iterator[Finding]:
