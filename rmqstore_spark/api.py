@@ -12,11 +12,12 @@ from rmqstore_spark.query.instants import parse_instant
 from rmqstore_spark.query.option_texts import (
     PATH,
     TIME,
-    Flag,
+    CopyOptions,
     MessageOptions,
     Names,
     Path,
     Paths,
+    Starts,
     StoreOptions,
     TableOptions,
     Time,
@@ -35,7 +36,6 @@ from rmqstore_spark.query.options import (
     option_texts,
     parse_options,
     refuse,
-    understand,
 )
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.stores import files_of, open_stores
@@ -225,7 +225,36 @@ class Store(TableMethods):
         """
         return write_store(self._one("write").root, data, mode, **options)
 
-    def copy(self, target: Path, *, messageIndexEnable: Flag = True, **options: Unpack[MessageOptions]) -> "Copied":
+    def set_offsets(self, groupOffset: "Starts", *, dry_run: bool = False) -> pa.Table:
+        """Let consumer groups go on at another place: this changes config/consumerOffset.json of the store, on which no
+        broker may run. All or nothing is changed, whenever it is killed.
+
+        >>> store.set_offsets({"billing": "2026-11-21T00:45:30"}, dry_run=True).to_pylist()
+
+        Args:
+            groupOffset: by group a place: `"earliest"`, `"latest"` or a time, as for `startingTimestamp`, in all queues
+                of the topics that the group has consumed, without its retry topic; or the offset in each queue,
+                `{"topic": {0: 17}}`, -2 for earliest and -1 for latest.
+            dry_run: True to change nothing.
+
+        Returns:
+            A `pyarrow.Table` with a row for each queue that is set: group, topic, queueId, consumerOffset (so far),
+            newOffset, minOffset, maxOffset, and the messages between: `again` or `skipped`.
+
+        Raises:
+            OptionError: a group, topic, queue or offset that the store does not have.
+            RmqStoreError: a broker runs on the store, or its offsets are in RocksDB. The store is unchanged.
+        """
+        from rmqstore_spark.jobs.set_offsets import set_offsets
+        from rmqstore_spark.query.copy_options import parse_copy_options
+        from rmqstore_spark.store.structures.layout import place_to_write
+
+        given = parse_copy_options(option_texts({"groupOffset": groupOffset}, COPY_OPTIONS))
+        if not given.starts:
+            raise OptionError("option 'groupOffset': expected where groups go on, found nothing")
+        return set_offsets(place_to_write(self._one("set_offsets").root), given.starts, dry_run)
+
+    def copy(self, target: Path, **options: Unpack[CopyOptions]) -> "Copied":
         """Copy this store, or merge several into one. The sources are only read.
 
         Each message keeps its queue offset and each consumer group its position; the configuration of topics and groups
@@ -238,19 +267,19 @@ class Store(TableMethods):
 
         Args:
             target: the directory of the new store, which must not exist or must be empty.
-            messageIndexEnable: False to build no index files.
-            options: options that select messages, as for `messages`; default: all messages.
+            options: options that select messages, as for `messages`; default: all messages. `groupOffset` says where
+                groups go on (as in `set_offsets`); `messageIndexEnable=False` builds no index files.
 
         Returns:
-            An object with `messages`, the number of messages copied, and `lost`, a table like that of `check`, here
-            always empty.
+            An object with `messages`, the number of messages copied, and `lost`, a table like that of `check`, of the
+            messages that queues lack.
 
         Raises:
             RmqStoreError: the copy is not possible. Nothing was written.
         """
-        return self._copy(target, options, messageIndexEnable, is_salvage=False)
+        return self._copy(target, options, is_salvage=False)
 
-    def salvage(self, target: Path, *, messageIndexEnable: Flag = True, **options: Unpack[MessageOptions]) -> "Copied":
+    def salvage(self, target: Path, **options: Unpack[CopyOptions]) -> "Copied":
         """Copy what is whole of a damaged store. Arguments and errors are those of `copy`.
 
         Messages keep their queue offsets. Consumers skip lost messages as they skip expired ones.
@@ -261,20 +290,21 @@ class Store(TableMethods):
             An object with `messages`, the number of messages copied, and `lost`, a table like that of `check` with a
             row for each kind of loss.
         """
-        return self._copy(target, options, messageIndexEnable, is_salvage=True)
+        return self._copy(target, options, is_salvage=True)
 
-    def _copy(self, target: Path, options: MessageOptions, index: Flag, is_salvage: bool) -> "Copied":
+    def _copy(self, target: Path, options: Mapping[str, object], is_salvage: bool) -> "Copied":
         from rmqstore_spark.jobs.copy import CopyJob, copy
+        from rmqstore_spark.query.copy_options import parse_copy_options, split
         from rmqstore_spark.store.structures.layout import place_to_write
 
         place = place_to_write(text_of("target", target, PATH))
-        written, _ = understand(option_texts({"messageIndexEnable": index}, COPY_OPTIONS), COPY_OPTIONS)
-        selected = option_texts(options, CALL_OPTIONS)
+        reads, own = split(options)
+        written = parse_copy_options(option_texts(own, COPY_OPTIONS))
+        selected = option_texts(reads, CALL_OPTIONS)
         refuse(selected, Use.COPIES)
         how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": "true", "trust": "log"}
         understood = self._options({**selected, **how})
-        job = CopyJob.of(understood, place, is_salvage=is_salvage, has_index=written["messageIndexEnable"])
-        return copy(job)
+        return copy(CopyJob.of(understood, place, written, is_salvage=is_salvage))
 
     def __repr__(self) -> str:
         from rmqstore_spark.jobs.summary_text import as_text

@@ -22,7 +22,7 @@ import rmqstore_spark
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.cli.exit_codes import EXIT_CODES, exit_code_of
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.query.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
+from rmqstore_spark.query.options import COPY_OPTIONS, OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
 from rmqstore_spark.store.format.sent_properties import ADDED_PROPERTIES, SET_BY_RETRIES
 from rmqstore_spark.store.io.storage import STORAGE_OPTIONS
 from rmqstore_spark.tables.check.problems import PROBLEMS
@@ -323,6 +323,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/options.md": {
         "options": options,
         "stream-options": lambda: options(STREAM_OPTIONS),
+        "copy-options": lambda: options(COPY_OPTIONS),
         "write-options": lambda: options(WRITE_OPTIONS),
     },
     "docs/streams.md": {"not-for-streams": not_for_streams},

@@ -1,7 +1,7 @@
 """Parameters of the commands: the data source's options, stores, and how rows are shown."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 
@@ -10,13 +10,14 @@ from rmqstore_spark.cli.bodies import FORMS
 from rmqstore_spark.cli.completion import COMPLETED, words
 from rmqstore_spark.cli.template import MEANINGS
 from rmqstore_spark.errors import nearest
-from rmqstore_spark.query.option_types import PROPERTIES
+from rmqstore_spark.query.option_types import GROUP_STARTS, PROPERTIES, Type
 from rmqstore_spark.query.options import OPTIONS, Option, Use, going_with
 from rmqstore_spark.tables.table import Table
 
 # Defaults of --limit: rows of a table, messages of `tail`, and rows of each problem.
 ROWS_SHOWN, LAST_SHOWN, FINDINGS_SHOWN = 100, 10, 20
 _MOST = (1 << 63) - 1  # rows
+_MOST_JSON = 64 * 1024 * 1024  # characters
 _TRUTHS = ("true", "false")
 
 
@@ -78,13 +79,13 @@ def _option(option: Option) -> click.Option:
     if option.type.metavar is None:
         both = [f"{spelling}/--no-{spelling[2:]}" for spelling in spellings]
         return SourceOption([*both, option.name], help=text + default, default=None)
-    if option.type is PROPERTIES:
+    if option.type in _TOGETHER:
         return SourceOption(
             [*spellings, option.name],
             help=f"{text}. May be given several times",
             metavar=option.type.metavar,
             multiple=True,
-            callback=_all_hold,
+            callback=_TOGETHER[option.type],
         )
     return SourceOption(
         [*spellings, option.name],
@@ -102,6 +103,29 @@ def _all_hold(ctx: click.Context, parameter: click.Parameter, texts: Sequence[st
     if len(dict(pairs)) < len(texts):
         raise click.BadParameter("expected NAME=VALUE each time, and each NAME once")
     return json.dumps(dict(pairs))
+
+
+def _each_group(ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> str | None:
+    """Several times GROUP=PLACE as one text. A place may be in a file: GROUP=@FILE."""
+    return _all_hold(ctx, parameter, [_with_file(text) for text in texts])
+
+
+def _with_file(text: str) -> str:
+    group, at, place = text.partition("=@")
+    if not at or place.lstrip().startswith("{"):
+        return text
+    try:
+        with open(place, encoding="utf-8") as file:
+            return f"{group}={file.read(_MOST_JSON)}"
+    except (OSError, ValueError) as why:
+        raise click.BadParameter(f"{place}: expected a file with JSON ({why})") from None
+
+
+# Options that may be given several times, and how one text is made of theirs.
+_TOGETHER: dict[Type, Callable[[click.Context, click.Parameter, Sequence[str]], str | None]] = {
+    PROPERTIES: _all_hold,
+    GROUP_STARTS: _each_group,
+}
 
 
 def _not_empty(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
 from rmqstore_spark.jobs.copying.chunks import chunks_of
 from rmqstore_spark.jobs.copying.compaction import CompactionFiles, compaction_files
-from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind
+from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind, started
 from rmqstore_spark.jobs.copying.index import say_what_is_not_used
 from rmqstore_spark.jobs.copying.lost import after_log, batch_ends_of, bounds_of, lost_outside
 from rmqstore_spark.jobs.copying.report import Losses, of_config, of_end, of_queues
@@ -30,6 +30,7 @@ from rmqstore_spark.jobs.copying.selected import BODY_COLUMNS, COLUMNS, DAMAGE_C
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.jobs.copying.tiered import FromTier, TierRows, refuse_salvage, sources_of
 from rmqstore_spark.jobs.copying.waiting import waiting_of
+from rmqstore_spark.query.copy_options import CopyOptions
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of
 from rmqstore_spark.read.plan.twins import refuse_twins
@@ -82,25 +83,25 @@ class CopyJob:
         options: which messages are copied, and how they are read: mode FAILFAST in a copy, PERMISSIVE in a salvage.
             With `deduplicate` all stores are replicas of one store.
         target: the new store's directory, absolute.
+        own: the options of the copy itself.
         is_salvage: whether damage is skipped.
-        has_index: whether the new store gets index files.
     """
 
     stores: list[Snapshot]
     tier: list[FromTier]
     options: ReadOptions
     target: str
+    own: CopyOptions
     is_salvage: bool
-    has_index: bool
 
     @classmethod
-    def of(cls, options: ReadOptions, target: str, *, is_salvage: bool, has_index: bool) -> CopyJob:
+    def of(cls, options: ReadOptions, target: str, written: CopyOptions, *, is_salvage: bool) -> CopyJob:
         """The copy that options ask for. Errors are those of sources_of()."""
         stores, tier = sources_of(options)
         own = replace(
             options, tiered=None, read_beside=frozenset({"tiered", "compacted"} if options.tiered else {"compacted"})
         )
-        return cls(stores, tier, own, target, is_salvage, has_index)
+        return cls(stores, tier, own, target, written, is_salvage)
 
     @property
     def is_whole(self) -> bool:
@@ -124,6 +125,7 @@ def copy(job: CopyJob) -> Copied:
         _refuse_two_kinds(sources)
         tier = TierRows(job.tier, len(sources), job.options.verify_crc)
         configs = _configs(job, logs, tier)
+        starts = started(sources, job.own.starts)
         batches = [_batches(job, log) for log in logs]
         compacted = compaction_files([log.newest for log in logs], job.options)
         bounds = [dict(bounds_of(source)) if job.is_whole else {} for source in sources]
@@ -148,7 +150,9 @@ def copy(job: CopyJob) -> Copied:
                 job.target,
                 _with_batches(_new_store(job, logs, bounds, compacted), sources, batch_ends),
                 chunks_of(itertools.chain(tier.before(), merged(streams), tier.after()), order, begins),
-                functools.partial(config_files, sources or tier.sources[:1], configs, is_whole=job.is_whole),
+                functools.partial(
+                    config_files, sources or tier.sources[:1], configs, is_whole=job.is_whole, starts=starts
+                ),
             )
         lost = _lost(job, list(zip(sources, configs[: len(sources)], bounds, strict=True)), losses, order, written.ends)
         return Copied(written.messages, pa.Table.from_batches([to_batch(lost, is_salvaged=True)], SCHEMA))
@@ -243,7 +247,7 @@ def _configs(job: CopyJob, logs: list[Copies], tier: TierRows) -> list[Config]:
         if not job.is_salvage:
             config.refuse_unread()
         say_what_stays_behind(log.newest)
-        if job.has_index:
+        if job.own.has_index:
             say_what_is_not_used(log.newest)
     return configs
 
@@ -324,7 +328,7 @@ def _new_store(job: CopyJob, logs: list[Copies], bounds: Sequence[Bounds], compa
         + sum(file.size for file in compacted.files),
         sizes=sizes,
         ends={**{name: each.end for some in bounds for name, each in some.items()}, **compacted.ends},
-        has_index=job.has_index,
+        has_index=job.own.has_index,
         index_tags=any(indexes_tags(store, sizes.slots) for store in job.stores),
         others=compacted.files,
         mode=functools.reduce(operator.and_, map(_mode_of, _all_logs(job)), 0o777) | 0o700,

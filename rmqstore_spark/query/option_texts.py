@@ -27,6 +27,7 @@ Queues = str | Mapping[str, Iterable[int]]
 Bytes = str | bytes
 Properties = str | Mapping[str, str]
 Offsets = str | Mapping[str, Mapping[str, int] | Mapping[int, int]]
+Starts = str | Mapping[str, Time | Mapping[str, Mapping[str, int] | Mapping[int, int]]]
 
 HEX = "hex:"  # before the digits of bytes
 _MOST = 10**40  # Python writes a number of thousands of digits only if told to
@@ -120,6 +121,13 @@ class MessageOptions(TableOptions, total=False):
     compacted: Flag
     committed: Flag
     tiered: Path
+
+
+class CopyOptions(MessageOptions, total=False):
+    """Options of a copy."""
+
+    messageIndexEnable: Flag
+    groupOffset: Starts
 
 
 class RebuildOptions(TypedDict, total=False):
@@ -251,6 +259,16 @@ def _offsets(value: Any) -> str:
     return json.dumps(found)
 
 
+def _starts(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    places = {
+        _text(group): json.loads(_offsets(place)) if isinstance(place, Mapping) else _time(place)
+        for group, place in _mapping(value).items()
+    }
+    return json.dumps(places)
+
+
 def _mapping(value: Any) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise TypeError
@@ -270,6 +288,7 @@ BYTES = Kind("a text or bytes", _bytes, Bytes)
 PROPERTIES = Kind('a mapping such as {"NAME": "VALUE"}', _properties, Properties)
 QUEUES = Kind('a mapping such as {"topic": [0, 1]}', _queues, Queues)
 OFFSETS = Kind('a mapping such as {"topic": {0: 17}}', _offsets, Offsets)
+STARTS = Kind('a mapping such as {"group": "earliest"}, or {"group": {"topic": {0: 17}}}', _starts, Starts)
 
 
 _OF_STORAGE = {kind.type: kind for kind in (TEXT, PATH, FLAG)}

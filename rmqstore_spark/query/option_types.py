@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from rmqstore_spark.query import option_texts as python
+from rmqstore_spark.query.copy_values import parse_group_offsets
 from rmqstore_spark.query.instants import parse_instant
 from rmqstore_spark.query.option_texts import Kind
 from rmqstore_spark.query.option_values import (
@@ -204,4 +205,5 @@ OFFSET_ID = Type(parse_offset_msg_id, metavar="ID")
 INSTANT = Type(parse_instant, python.TIME, "TIME")
 STARTS = Type(parse_starting_offsets, python.OFFSETS, "OFFSETS")
 ENDS = Type(parse_ending_offsets, python.OFFSETS, "OFFSETS")
+GROUP_STARTS = Type(parse_group_offsets, python.STARTS, "GROUP=PLACE")
 STREAM_START = Type(parse_stream_start, python.OFFSETS, "OFFSETS")

@@ -86,7 +86,7 @@ def parse_pattern(text: str) -> Pattern:
 def parse_assign(text: str) -> dict[str, frozenset[int]]:
     """`assign`: JSON, the queues of each topic."""
     expected = 'JSON such as {"topic": [0, 1]}'
-    topics = _parse_object(text, expected)
+    topics = parse_object(text, expected)
     for topic, queue_ids in topics.items():
         if not isinstance(queue_ids, list) or not all(_is_whole(n, 0, _MOST_QUEUE_ID) for n in queue_ids):
             raise ValueError(f"{expected}: a list of queueIds for topic {quoted(topic)}")
@@ -136,7 +136,7 @@ def _parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets
     if len(words) == 1 and text.strip().lower() in words:
         return {}
     expected = f'{others} or JSON such as {{"topic": {{"0": 17}}}}'
-    found = _parse_object(text, expected)
+    found = parse_object(text, expected)
     for topic, queues in found.items():
         if not isinstance(queues, dict):
             raise ValueError(f'{expected}: for topic {quoted(topic)} an object such as {{"0": 17}}')
@@ -149,7 +149,13 @@ def _parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets
     return {topic: {int(queue_id): offset for queue_id, offset in queues.items()} for topic, queues in found.items()}
 
 
-def _parse_object(text: str, expected: str) -> dict[str, Any]:
+def parse_object(text: str, expected: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ValueError: the text is none, with `expected`.
+    """
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Refuse repeated names, of which json would keep the last, and halves of characters, which json accepts."""
         refuse_no_text("".join(name for name, _ in pairs))
@@ -214,7 +220,7 @@ def parse_properties(text: str) -> frozenset[tuple[str, str]]:
     """`property`: JSON, names and values, or one of both as NAME=VALUE. No property is empty."""
     expected = 'JSON such as {"NAME": "VALUE"}, or NAME=VALUE'
     name, equals, value = text.partition("=")
-    found = {name: value} if equals and not text.lstrip().startswith("{") else _parse_object(text, expected)
+    found = {name: value} if equals and not text.lstrip().startswith("{") else parse_object(text, expected)
     if not found or not all(isinstance(value, str) and value and name for name, value in found.items()):
         raise ValueError(f"{expected}, neither of them empty")
     if any(_SEPARATOR.search(name + value) for name, value in found.items()):

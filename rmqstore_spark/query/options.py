@@ -67,6 +67,7 @@ class Use(enum.Flag):
     SELECT = enum.auto()  # not a place: marks options that select messages
     WRITE = enum.auto()
     REBUILD = enum.auto()
+    OFFSETS = enum.auto()  # where groups go on is set in place
 
 
 @dataclass(frozen=True)
@@ -511,6 +512,17 @@ _WRITE_TABLE = (
     ),
 )
 
+_COPY_TABLE = (
+    Option(
+        "groupOffset",
+        "",
+        types.GROUP_STARTS,
+        "where a consumer group goes on: `GROUP=earliest`, `GROUP=latest`, `GROUP=` and a time, in all topics that it "
+        'consumes; or `GROUP=@{"topic": {"0": 17}}` in these queues (-2 for `earliest`, -1 for `latest`)',
+        Use.COPIES | Use.OFFSETS,
+    ),
+)
+
 _PROPERTY = "property."  # before the NAME in an option's name
 _SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")  # as in Sizes
 
@@ -547,7 +559,8 @@ CALL_OPTIONS = going_with(Use.CALL)
 STORE_OPTIONS = going_with(Use.STORE)
 WRITE_CALL_OPTIONS = going_with(Use.CALL, WRITE_OPTIONS)
 REBUILD_OPTIONS = going_with(Use.REBUILD, WRITE_OPTIONS)
-COPY_OPTIONS = going_with(Use.COPIES, WRITE_OPTIONS)  # for writing a copy
+# For writing a copy.
+COPY_OPTIONS = {option.name: option for option in _COPY_TABLE} | going_with(Use.COPIES, WRITE_OPTIONS)
 
 
 def of_stores(given: Mapping[str, object]) -> StoreOptions:

@@ -1,7 +1,11 @@
 """The place of a time or a consumer group in the queues of a store, in the form of the option `startingOffsets`."""
 
-from rmqstore_spark.query.selection import EVERYTHING
+from collections.abc import Collection
+from typing import NamedTuple
+
+from rmqstore_spark.query.selection import EVERYTHING, Selection, Texts
 from rmqstore_spark.read.plan.groups import check_group
+from rmqstore_spark.store.format.by_queue import QueueName
 from rmqstore_spark.store.queue_bounds import ManyBounds, queue_bounds
 from rmqstore_spark.store.queue_times import QueueTimes
 from rmqstore_spark.store.snapshot import Snapshot
@@ -10,27 +14,59 @@ from rmqstore_spark.tables.unqueued import unqueued
 Positions = dict[str, dict[str, int]]  # by topic and queueId
 
 
-def positions_at(store: Snapshot, time: int) -> Positions:
-    """For each queue the first offset with a store time (microseconds) of `time` or later, else the queue's end. Light
-    queues are left out, as their messages are in other queues. Messages that no queue file has are found in the log, as
-    in the table `queues`."""
+class Place(NamedTuple):
+    """What a queue has, as queue offsets.
+
+    Attributes:
+        least: of the first message; `end` where there is none.
+        first: of the first message at a time or later; `end` where there is none.
+        end: the offset after the last message.
+    """
+
+    least: int
+    first: int
+    end: int
+
+
+def places_at(store: Snapshot, time: int | None, topics: Collection[str] | None = None) -> dict[QueueName, Place]:
+    """What each queue has, and where it stood at a time. Light queues are left out, as their messages are in other
+    queues. Messages that no queue file has are found in the log, as in the table `queues`.
+
+    Args:
+        time: a store time in microseconds; None for a time before all messages.
+        topics: these alone; None: all.
+    """
+    if topics is None:
+        queues = iter(store.queues.with_batch)
+    else:
+        queues = (queue for topic in topics for queue in store.queues.all_of_topic(topic))
+    bounds = list(queue_bounds(store, (queue for queue in queues if not queue.is_lmq)))
     times = QueueTimes(store)
-    bounds = list(queue_bounds(store, (queue for queue in store.queues.with_batch if not queue.is_lmq)))
-    first: dict[tuple[str, int], int] = {}
-    ends: dict[tuple[str, int], int] = {}
+    least: dict[QueueName, int] = {}
+    first: dict[QueueName, int] = {}
+    ends: dict[QueueName, int] = {}
     for each in bounds:
         name = each.queue.topic, each.queue.queue_id
-        ends[name], at = each.end, times.first_from(each, time)
+        least[name], ends[name] = each.least, each.end
+        at = each.least if time is None else times.first_from(each, time)
         if at < each.end:
             first[name] = at
-    for message in unqueued(store, EVERYTHING, ManyBounds.of(bounds)):
-        name = message.topic, message.queue_id
-        ends[name] = max(ends.get(name, 0), message.offset + 1)
-        if message.time >= time:
-            first[name] = min(first.get(name, message.offset), message.offset)
+    selection = EVERYTHING if topics is None else Selection(topic=Texts(among=frozenset(topics)))
+    for message in unqueued(store, selection, ManyBounds.of(bounds)):
+        name, offset = (message.topic, message.queue_id), message.offset
+        if least.get(name, 0) == ends.get(name, 0):  # the first message that is left
+            least[name] = offset
+        ends[name] = max(ends.get(name, 0), offset + 1)
+        if time is None or message.time >= time:
+            first[name] = min(first.get(name, offset), offset)
+    return {name: Place(min(least[name], end), first.get(name, end), end) for name, end in ends.items()}
+
+
+def positions_at(store: Snapshot, time: int) -> Positions:
+    """For each queue the first offset with a store time (microseconds) of `time` or later, else the queue's end."""
     found: Positions = {}
-    for (topic, queue_id), end in ends.items():
-        found.setdefault(topic, {})[str(queue_id)] = first.get((topic, queue_id), end)
+    for (topic, queue_id), place in places_at(store, time).items():
+        found.setdefault(topic, {})[str(queue_id)] = place.first
     return found
 
 

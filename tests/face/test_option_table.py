@@ -13,9 +13,11 @@ from rmqstore_spark import OptionError, Store
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.query import option_texts as python
 from rmqstore_spark.query import option_types as types
+from rmqstore_spark.query.copy_options import parse_copy_options
 from rmqstore_spark.query.option_types import Type
 from rmqstore_spark.query.options import (
     CALL_OPTIONS,
+    COPY_OPTIONS,
     OPTIONS,
     REBUILD_OPTIONS,
     STORE_OPTIONS,
@@ -61,6 +63,7 @@ TEXTS: dict[Type, str] = {
     types.STARTS: '{"A": {"0": 17}}',
     types.ENDS: '{"A": {"0": 17}}',
     types.STREAM_START: "earliest",
+    types.GROUP_STARTS: "a=earliest",
 }
 
 
@@ -91,6 +94,7 @@ def test_type_checkers_know_all_options() -> None:
     assert own(python.SelectOptions) == said(going_with(Use.SELECT))
     assert own(python.WriteOptions) == said(WRITE_CALL_OPTIONS)
     assert own(python.RebuildOptions) == said(REBUILD_OPTIONS)
+    assert own(python.CopyOptions) == said({n: o for n, o in CALL_OPTIONS.items() if n != "columns"} | COPY_OPTIONS)
     for spelled in (python.MessageOptions, python.StoreOptions):
         assert set(get_type_hints(spelled)) >= set(STORAGE_OPTIONS)
 
@@ -120,6 +124,11 @@ def test_a_write_option_says_something(name: str) -> None:
     both = {"txnAppId": "a", "txnVersion": "1"} if name.startswith("txn") else {}
     given = {"path": "/x", **both}
     assert parse_write_options({**given, name: text_of(WRITE_OPTIONS[name])}) != parse_write_options(given)
+
+
+@pytest.mark.parametrize("name", COPY_OPTIONS)
+def test_an_option_of_copies_says_something(name: str) -> None:
+    assert parse_copy_options({name: text_of(COPY_OPTIONS[name])}) != parse_copy_options({})
 
 
 @pytest.mark.parametrize("name", STREAM_OPTIONS)

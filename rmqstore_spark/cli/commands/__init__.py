@@ -1,6 +1,6 @@
 """All commands. Each command has a module here, which is loaded only when the command is run: check, copy (also
-salvage), explain, get, history, lag, messages, rebuild, show, tail, usage. table makes the commands that only show a
-table.
+salvage), explain, get, history, lag, messages, rebuild, set_offsets, show, tail, usage. table makes the commands that
+only show a table.
 """
 
 import importlib
@@ -26,6 +26,7 @@ COMMANDS = {
     "usage": "usage",
     "explain": "explain",
     "rebuild": "rebuild",
+    "set-offsets": "set_offsets",
     "copy": "copy",
     "salvage": "copy",
 }
@@ -37,7 +38,7 @@ class Rmqstore(click.Group):
     def __init__(self) -> None:
         super().__init__(
             help="What is in the store directory of an Apache RocketMQ broker. No broker is needed, and nothing in "
-            "the store is changed but by `rebuild`; `copy` and `salvage` make a new one.",
+            "the store is changed but by `rebuild` and `set-offsets`; `copy` and `salvage` make a new one.",
             epilog=f"Exit codes: {'; '.join(f'{code}: {what}' for code, what in EXIT_CODES.items())}. "
             "`rmqstore COMMAND --help` has examples. For completion in bash: "
             'eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"; zsh_source and fish_source likewise.',
@@ -53,7 +54,9 @@ class Rmqstore(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
-            found: click.Command = getattr(importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}"), cmd_name)
+            found: click.Command = getattr(
+                importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}"), cmd_name.replace("-", "_")
+            )
             return found
         if cmd_name in TABLES:
             from rmqstore_spark.cli.commands.table import table_command

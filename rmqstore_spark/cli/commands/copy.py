@@ -10,13 +10,13 @@ from rmqstore_spark.cli.exit_codes import FINE, WRONG
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import OF_FINDINGS, options_for, output_options, some_paths
 from rmqstore_spark.errors import counted
-from rmqstore_spark.query.options import WRITE_OPTIONS, Use, of_stores
+from rmqstore_spark.query.options import COPY_OPTIONS, Use, of_stores
 from rmqstore_spark.read.run.told import heard
 
 _PARAMETERS: list[click.Parameter] = [
     some_paths("SOURCE... TARGET"),
     *options_for(Use.MESSAGES | Use.COPIES),
-    *options_for(Use.COPIES, WRITE_OPTIONS),
+    *options_for(Use.COPIES, COPY_OPTIONS),
     *output_options(OF_FINDINGS),
 ]
 
@@ -56,11 +56,10 @@ def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvag
     if len(paths) < 2:
         raise click.UsageError("give the store, and the directory of the new one")
     *sources, target = paths
-    has_index = given.pop("messageIndexEnable", "true") == "true"
     store = Store(sources, **of_stores(given))
     with progress_bars(), heard(is_silent=is_salvage):  # what is lost is shown below
         make = store.salvage if is_salvage else store.copy
-        made = make(target, messageIndexEnable=has_index, **given)  # type: ignore[arg-type]
+        made = make(target, **given)  # type: ignore[arg-type]
     click.echo(f"{target} has {counted(made.messages, 'message')}", err=True)
     if not output.is_table:
         output.put(made.lost.schema, iter(made.lost.to_batches()))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore_spark.errors import DamagedStoreError, counted, one_line
+from rmqstore_spark.errors import DamagedStoreError, OptionError, counted, one_line, quoted
 from rmqstore_spark.jobs.copying.source import Source
+from rmqstore_spark.jobs.starts import Started, starts_of
+from rmqstore_spark.query.copy_values import Start
+from rmqstore_spark.read.plan.groups import check_group
 from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
@@ -34,6 +37,7 @@ logger = logging.getLogger(__name__)
 # Copied as they are; where several stores name the same entry, the first store's counts.
 _TAKEN_OVER = ("subscriptionGroup.json", "messageRequestMode.json")
 _OF_ONE = "consumerFilter.json"
+_GROUP_OFFSETS = "option 'groupOffset'"
 _FILES = (
     "topics.json",
     *OFFSETS,
@@ -115,18 +119,58 @@ class Config:
             )
 
 
-def config_files(sources: list[Source], configs: list[Config], ends: Ends, is_whole: bool) -> dict[str, bytes]:
+def started(sources: list[Source], starts: Mapping[str, Start]) -> list[Started]:
+    """Where groups go on in the copy, in queues by their names there.
+
+    Args:
+        starts: by group; offsets of queues are those of the only source.
+
+    Raises:
+        OptionError: a group, topic, queue or offset that no source has.
+    """
+    if not starts:
+        return []
+    if not sources:
+        raise OptionError(f"{_GROUP_OFFSETS}: a tiered store alone has no consumer groups; remove it")
+    if len(sources) == 1:
+        return list(starts_of(sources[0].store, starts, _GROUP_OFFSETS))
+    for group, start in starts.items():
+        if isinstance(start, dict):
+            raise OptionError(
+                f"{_GROUP_OFFSETS}: for group {quoted(group)}: where several stores become one, queues get other "
+                "numbers: expected earliest, latest or a time; or set the offsets in the new store (set-offsets)"
+            )
+    for group in starts:
+        check_group([source.store for source in sources], group, _GROUP_OFFSETS)
+    return [
+        each._replace(queue=source.new_name(*each.queue))
+        for source in sources
+        for each in starts_of(source.store, _of_store(source.store, starts), _GROUP_OFFSETS)
+        if not source.waiting.begins_anew(each.queue[0])
+    ]
+
+
+def _of_store(store: Snapshot, starts: Mapping[str, Start]) -> dict[str, Start]:
+    """The starts of groups that a store knows."""
+    known = {group for group, _ in store.consumer_offsets}
+    return {group: start for group, start in starts.items() if group in known}
+
+
+def config_files(
+    sources: list[Source], configs: list[Config], ends: Ends, is_whole: bool, starts: Iterable[Started] = ()
+) -> dict[str, bytes]:
     """The files of config/, by name.
 
     Args:
         configs: one for each source.
         ends: the next queue offset of each queue of the new store.
         is_whole: whether all topics are copied; else only topics with messages are kept.
+        starts: where groups go on, other than in the sources.
     """
     both = list(zip(sources, configs, strict=True))
     files = {
         "topics.json": _topics(both, ends, is_whole),
-        "consumerOffset.json": _consumer_offsets(both, ends, is_whole),
+        "consumerOffset.json": _consumer_offsets(both, ends, is_whole, starts),
     }
     for name in _TAKEN_OVER:
         found = _joined(configs, name)
@@ -174,7 +218,9 @@ def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) ->
     return merge({"topicConfigTable": entries}, needed, milliseconds_now())
 
 
-def _consumer_offsets(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) -> bytes:
+def _consumer_offsets(
+    sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool, starts: Iterable[Started]
+) -> bytes:
     """The consumers' offsets. A group that was beyond the copy's end goes on at that end; otherwise it would skip the
     next messages."""
     table: dict[str, dict[str, int]] = {}
@@ -189,6 +235,11 @@ def _consumer_offsets(sources: list[tuple[Source, Config]], ends: Ends, is_whole
             known = table.setdefault(f"{topic}@{group}", {})
             for queue_id, offset in offsets.items():
                 known[str(first + queue_id)] = min(offset, ends.get((topic, first + queue_id), 0))
+    for each in starts:
+        topic, queue_id = each.queue
+        if is_whole or topic in copied:
+            known = table.setdefault(f"{topic}@{each.group}", {})
+            known[str(queue_id)] = min(each.offset, ends.get(each.queue, 0))
     return _json({"offsetTable": table})
 
 

@@ -189,9 +189,18 @@ def merge(table: Table, queues: Mapping[str, int], now: int, batch_topics: Colle
                 "writeQueueNums": count,
                 **({"attributes": {"queue.type": "BatchCQ"}} if topic in batch_topics else {}),
             }
+    merged = {**table, "dataVersion": next_version(table, now), "topicConfigTable": known}
+    return json.dumps(merged, indent="\t").encode()
+
+
+def next_version(table: Table, now: int) -> Table:
+    """The dataVersion of a file of config/ that is changed, by which slaves notice the change.
+
+    Args:
+        table: the file before.
+        now: the time in ms.
+    """
     version = table.get("dataVersion")
     version = version if isinstance(version, dict) else {}
     counter = version.get("counter", 0)
-    version = {**version, "counter": counter + 1 if isinstance(counter, int) else 1, "timestamp": now}
-    merged = {**table, "dataVersion": version, "topicConfigTable": known}
-    return json.dumps(merged, indent="\t").encode()
+    return {**version, "counter": counter + 1 if isinstance(counter, int) else 1, "timestamp": now}

@@ -17,6 +17,9 @@ reader or broker looks there: a broker ignores names in the store directory that
 
 A rebuild exchanges consumequeue in step 4, and then index, if it makes one; it has no step 5.
 
+One file of config/ alone needs none of these steps and no journal: it is renamed over the old one, which is the commit
+point. What is left of a writer that was killed before is thrown away by the next one.
+
 Step 4 is the commit point. If a writer was killed before it, the next writer undoes steps 3 and 2; if a writer was
 killed after it, the next writer does steps 5 and 6. Undoing and finishing can both be killed and done again. A broker
 started in between has recovered the store by itself and has made a `checkpoint`; otherwise there is never a checkpoint
@@ -91,6 +94,33 @@ class Change:
         """Write units behind the end of the log, and bring the files in `new` into the store; errors as of
         publish()."""
         self._publish({}, stretch, units)
+
+    def publish_config(self, name: str) -> None:
+        """Put one file of config/ from `new` in the place of the store's.
+
+        Raises:
+            RmqStoreError: nothing was changed; or, where the text says so, the change counts, but the disk has not
+                confirmed it.
+        """
+        site, names = self._site, ("config", name)
+        here, new = site.in_root(*names), site.in_new(*names)
+        site.refuse_other_than_directory(os.path.dirname(here), os.path.dirname(new))
+        site.refuse_other_than_file(here, new)
+        site.tree.sync_directories(site.new)
+        site.tree.make_directory(os.path.dirname(here))
+        site.tree.rename(new, here)  # the commit point
+        self.is_published = True
+        try:
+            site.tree.sync_directory(os.path.dirname(here))
+        except Exception as why:
+            raise RmqStoreError(
+                f"{why}: {here} is changed, but a power failure may still take the change back: find out what is wrong "
+                "with the disk, and do it again"
+            ) from None
+        try:
+            site.tree.remove_tree(site.home)
+        except Exception as why:
+            logger.warning("%s: not cleaned up; the next write does it: %s", *map(one_line, (site.home, why)))
 
     def _publish(
         self, made: dict[str, int], stretch: InPlaceAppend | None = None, units: memoryview | None = None

@@ -1,0 +1,90 @@
+"""Consumer groups go on at another place: config/consumerOffset.json of a store on which no broker runs, changed in
+place, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.jobs.starts import Started, as_table, starts_of
+from rmqstore_spark.query.copy_values import Start
+from rmqstore_spark.store.format.clock import milliseconds_now
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import MEMBERS, OFFSETS, Table, read
+from rmqstore_spark.store.structures.kinds import refuse_to_write
+from rmqstore_spark.store.structures.layout import find_store
+from rmqstore_spark.write.build.topics import next_version
+from rmqstore_spark.write.config_file import change_config
+
+_ASKED = "option 'groupOffset'"
+
+
+def set_offsets(root: str, starts: Mapping[str, Start], is_tried: bool) -> pa.Table:
+    """Let groups go on elsewhere.
+
+    Args:
+        root: the store directory, absolute.
+        starts: by group.
+        is_tried: whether the store stays as it is.
+
+    Returns:
+        A row for each queue whose offset is set (starts.SCHEMA).
+
+    Raises:
+        OptionError: a group, topic, queue or offset that the store does not have.
+        RmqStoreError: a broker runs on the store, or it cannot be written to. The store is unchanged.
+    """
+    found: list[Started] = []
+
+    def make(store: Snapshot) -> tuple[str, bytes]:
+        name, table = _file_of(store)
+        found[:] = starts_of(store, starts, _ASKED)
+        return name, _changed(table, found)
+
+    place = find_store(root, None, Files()).root
+    if is_tried:
+        files = Files()
+        refuse_to_write(place, files)
+        make(Snapshot.find(place, files))
+    else:
+        change_config(place, make)
+    return as_table(found)
+
+
+def _file_of(store: Snapshot) -> tuple[str, Table]:
+    """The file with the groups' offsets, and what is in it.
+
+    Raises:
+        DamagedStoreError: a file cannot be parsed, or two of them have offsets.
+    """
+    files = store.files.unlinked()
+    tables = {}
+    for name in OFFSETS:
+        tables[name], why = read(store.root, name, files)
+        if why is not None:
+            raise DamagedStoreError(f"{why}; bring the file back first, or delete it if groups may begin anew")
+    having = [name for name, table in tables.items() if table.get(MEMBERS[name])]
+    if len(having) > 1:
+        path, other = (os.path.join(store.root, "config", name) for name in having)
+        raise DamagedStoreError(
+            f"{path}: expected offsets of groups in one file, found others in {other}, which a broker with enableLmq "
+            "takes instead: move the one away that the broker does not take"
+        )
+    name = (having or OFFSETS[:1])[0]
+    return name, tables[name]
+
+
+def _changed(table: Table, found: Iterable[Started]) -> bytes:
+    """The text of the file with other offsets; all else stays as it is."""
+    entries = {**table.get(MEMBERS[OFFSETS[0]], {})}
+    for each in found:
+        topic, queue_id = each.queue
+        name = f"{topic}@{each.group}"
+        entries[name] = {**entries.get(name, {}), str(queue_id): each.offset}
+    version = {"dataVersion": next_version(table, milliseconds_now())} if "dataVersion" in table else {}
+    return json.dumps({**table, **version, MEMBERS[OFFSETS[0]]: entries}, indent="\t").encode()

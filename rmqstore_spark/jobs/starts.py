@@ -1,0 +1,141 @@
+"""Where consumer groups go on: the queue offset in each queue, for a word, a time, or offsets that a user gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from rmqstore_spark.columns import INT, LONG, TEXT, Column, as_schema
+from rmqstore_spark.errors import OptionError, nearest, quoted
+from rmqstore_spark.query.copy_values import Start
+from rmqstore_spark.query.instants import Instant
+from rmqstore_spark.query.option_values import EARLIEST, LATEST
+from rmqstore_spark.read.plan.groups import check_group
+from rmqstore_spark.store.format.by_queue import QueueName
+from rmqstore_spark.store.format.light_queues import is_light
+from rmqstore_spark.store.format.system_topics import RETRY_PREFIX
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.tables.columns import batches
+from rmqstore_spark.tables.positions import Place, places_at
+
+_EMPTY = Place(0, 0, 0)
+_COLUMNS = (
+    Column("group", TEXT, "the consumer group"),
+    Column("topic", TEXT, "topic of the queue"),
+    Column("queueId", INT, "number of the queue"),
+    Column("consumerOffset", LONG, "where the group went on so far; null where it had no offset"),
+    Column("newOffset", LONG, "where it goes on now"),
+    Column("minOffset", LONG, "queue offset of the first message that is left"),
+    Column("maxOffset", LONG, "queue offset after the last message"),
+    Column("again", LONG, "messages between the two that the group gets a second time"),
+    Column("skipped", LONG, "messages between the two that it does not get"),
+)
+SCHEMA = as_schema(_COLUMNS)
+
+
+class Started(NamedTuple):
+    """Where a group goes on in a queue.
+
+    Attributes:
+        before: where it went on so far; None where it had no offset there.
+        offset: where it goes on.
+        place: what the queue has.
+    """
+
+    group: str
+    queue: QueueName
+    before: int | None
+    offset: int
+    place: Place
+
+
+def starts_of(store: Snapshot, starts: Mapping[str, Start], asked: str) -> Iterator[Started]:
+    """Where groups go on in the queues of a store.
+
+    A word or a time holds for all queues of the topics that the group has consumed, except its retry topic: what waits
+    there for another try still does, as after the broker's own reset of offsets. Offsets hold for the queues that they
+    name.
+
+    Args:
+        starts: by group.
+        asked: the option that names them, for errors.
+
+    Raises:
+        OptionError: a group, topic, queue or offset that the store does not have.
+    """
+    for group, start in starts.items():
+        if isinstance(start, dict):
+            yield from _given(store, group, start, asked)
+            continue
+        check_group([store], group, asked)
+        topics = _topics_of(store, group)
+        if not topics:
+            raise OptionError(
+                f"{asked}: group {quoted(group)} has offsets of its retry topic or of light queues alone: expected "
+                'other topics that it consumes; name the queues, {"topic": {"0": 17}}'
+            )
+        time = math.ceil(start.milliseconds) * 1000 if isinstance(start, Instant) else None
+        places = _with_empty(store, topics, places_at(store, time, topics))
+        for queue, place in sorted(places.items()):
+            offset = place.end if start == "latest" else place.first
+            yield Started(group, queue, _known(store, group, queue), offset, place)
+
+
+def _topics_of(store: Snapshot, group: str) -> list[str]:
+    """The topics whose offsets a word or a time changes."""
+    return [
+        topic
+        for name, topic in store.consumer_offsets
+        if name == group and not topic.startswith(RETRY_PREFIX) and not is_light(topic)
+    ]
+
+
+def _with_empty(store: Snapshot, topics: Iterable[str], places: Mapping[QueueName, Place]) -> dict[QueueName, Place]:
+    """The same, with the queues that have had no message yet."""
+    configured = ((topic, queue_id) for topic in topics for queue_id in range(store.topics.get(topic, 0)))
+    return dict.fromkeys(configured, _EMPTY) | dict(places)
+
+
+def _given(store: Snapshot, group: str, start: Mapping[str, Mapping[int, int]], asked: str) -> Iterator[Started]:
+    known = {*store.topics, *store.queues.topics}
+    for topic in start:
+        if topic not in known or is_light(topic):
+            near = nearest(topic, sorted(known))
+            raise OptionError(f"{asked}: for group {quoted(group)}: the store has no topic {quoted(topic)}.{near}")
+    places = _with_empty(store, start, places_at(store, None, sorted(start)))
+    for topic, queues in sorted(start.items()):
+        for queue_id, offset in sorted(queues.items()):
+            place = places.get((topic, queue_id))
+            where = f"{asked}: for group {quoted(group)}: queue {queue_id} of topic {quoted(topic)}"
+            if place is None:
+                ids = ", ".join(str(number) for name, number in sorted(places) if name == topic)
+                raise OptionError(f"{where}: the store has no such queue; the topic has {ids or 'none'}")
+            found = {EARLIEST: place.least, LATEST: place.end}.get(offset, offset)
+            if not place.least <= found <= place.end:
+                raise OptionError(
+                    f"{where}: expected an offset from {place.least}, of the first message that is left, to "
+                    f"{place.end}, the end, found {offset}"
+                )
+            yield Started(group, (topic, queue_id), _known(store, group, (topic, queue_id)), found, place)
+
+
+def _known(store: Snapshot, group: str, queue: QueueName) -> int | None:
+    topic, queue_id = queue
+    found = store.consumer_offsets.get((group, topic))
+    return None if found is None else found.get(queue_id)
+
+
+def as_table(found: Iterable[Started]) -> pa.Table:
+    """Where groups went on and go on, as a table."""
+    return pa.Table.from_batches(batches(SCHEMA, map(_row, found)), SCHEMA)
+
+
+def _row(found: Started) -> tuple[object, ...]:
+    place, old, new = found.place, found.before, found.offset
+    inside = None if old is None else min(max(old, place.least), place.end)
+    again = None if inside is None else max(0, inside - new)
+    skipped = None if inside is None else max(0, new - inside)
+    return (found.group, *found.queue, old, new, place.least, place.end, again, skipped)
