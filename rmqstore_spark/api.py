@@ -229,7 +229,7 @@ class Store(TableMethods):
         """Let consumer groups go on at another place: this changes config/consumerOffset.json of the store, on which no
         broker may run. All or nothing is changed, whenever it is killed.
 
-        >>> store.set_offsets({"billing": "2026-11-21T00:45:30"}, dry_run=True).to_pylist()
+        >>> store.set_offsets({"partial-group": "2026-11-21T00:45:57"}, dry_run=True).to_pylist()
 
         Args:
             groupOffset: by group a place: `"earliest"`, `"latest"` or a time, as for `startingTimestamp`, in all queues
@@ -268,11 +268,13 @@ class Store(TableMethods):
         Args:
             target: the directory of the new store, which must not exist or must be empty.
             options: options that select messages, as for `messages`; default: all messages. `groupOffset` says where
-                groups go on (as in `set_offsets`); `messageIndexEnable=False` builds no index files.
+                groups go on (as in `set_offsets`); `excludeTopic`, `excludeKey`, `excludeMsgId` and `excludeProperty`
+                leave messages out; `messageIndexEnable=False` builds no index files.
 
         Returns:
-            An object with `messages`, the number of messages copied, and `lost`, a table like that of `check`, of the
-            messages that queues lack.
+            An object with `messages`, the number of messages copied; `lost`, a table like that of `check`, of the
+            messages that queues lack; and `excluded`, a table of what each of the options for that has left out, and
+            what a search of the copy finds of it.
 
         Raises:
             RmqStoreError: the copy is not possible. Nothing was written.
@@ -298,9 +300,8 @@ class Store(TableMethods):
         from rmqstore_spark.store.structures.layout import place_to_write
 
         place = place_to_write(text_of("target", target, PATH))
-        reads, own = split(options)
-        written = parse_copy_options(option_texts(own, COPY_OPTIONS))
-        selected = option_texts(reads, CALL_OPTIONS)
+        selected, own = split(option_texts(options, CALL_OPTIONS | COPY_OPTIONS))
+        written = parse_copy_options(own)
         refuse(selected, Use.COPIES)
         how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": "true", "trust": "log"}
         understood = self._options({**selected, **how})

@@ -10,7 +10,7 @@ from rmqstore_spark.cli.bodies import FORMS
 from rmqstore_spark.cli.completion import COMPLETED, words
 from rmqstore_spark.cli.template import MEANINGS
 from rmqstore_spark.errors import nearest
-from rmqstore_spark.query.option_types import GROUP_STARTS, PROPERTIES, Type
+from rmqstore_spark.query.option_types import GROUP_STARTS, PAIRS, PROPERTIES, TEXTS, Type
 from rmqstore_spark.query.options import OPTIONS, Option, Use, going_with
 from rmqstore_spark.tables.table import Table
 
@@ -121,10 +121,17 @@ def _with_file(text: str) -> str:
         raise click.BadParameter(f"{place}: expected a file with JSON ({why})") from None
 
 
+def _any_of(ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> str | None:
+    """Several texts as one."""
+    return json.dumps(list(texts)) if texts else None
+
+
 # Options that may be given several times, and how one text is made of theirs.
 _TOGETHER: dict[Type, Callable[[click.Context, click.Parameter, Sequence[str]], str | None]] = {
     PROPERTIES: _all_hold,
     GROUP_STARTS: _each_group,
+    TEXTS: _any_of,
+    PAIRS: _any_of,
 }
 
 

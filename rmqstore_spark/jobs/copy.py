@@ -13,15 +13,18 @@ import itertools
 import operator
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
 from rmqstore_spark.jobs.copying.chunks import chunks_of
 from rmqstore_spark.jobs.copying.compaction import CompactionFiles, compaction_files
 from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind, started
+from rmqstore_spark.jobs.copying.excluded import LeftOut, check_topics, left_out, report, without_left_out
 from rmqstore_spark.jobs.copying.index import say_what_is_not_used
 from rmqstore_spark.jobs.copying.lost import after_log, batch_ends_of, bounds_of, lost_outside
 from rmqstore_spark.jobs.copying.report import Losses, of_config, of_end, of_queues
@@ -45,13 +48,15 @@ from rmqstore_spark.store.io.files import status_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
-from rmqstore_spark.write.build.kept_offsets import KeptOffsets
+from rmqstore_spark.write.build.kept_offsets import KeptOffsets, Lost
 from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import sizes_to_rebuild
 from rmqstore_spark.write.build.topics import of_batches
 from rmqstore_spark.write.new_store import Ends, NewStore, write_new_store
 
 _LAST_TO_TRY = 1024  # of a queue's last messages, in search of one that is whole
+
+_Value = TypeVar("_Value")
 
 Batches = Iterator[pa.RecordBatch]
 Bounds = Mapping[Queue, QueueBounds]  # of a source's queues, by their names in the copy
@@ -64,13 +69,16 @@ class Copied:
     Attributes:
         messages: the number of messages copied.
         lost: the losses, as a table like that of `check`; empty if nothing is lost.
+        excluded: what was left out by each of the options for that, and what a search finds of it in the copy.
     """
 
     messages: int
     lost: pa.Table
+    excluded: pa.Table
 
     def __repr__(self) -> str:
-        return f"Copied(messages={self.messages}, lost=<{counted(self.lost.num_rows, 'row')}>)"
+        excluded = f", excluded=<{counted(self.excluded.num_rows, 'row')}>" if self.excluded.num_rows else ""
+        return f"Copied(messages={self.messages}, lost=<{counted(self.lost.num_rows, 'row')}>{excluded})"
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,7 @@ def copy(job: CopyJob) -> Copied:
     _refuse_sources(job)
     if job.is_salvage:
         refuse_salvage(job.tier)
+    _refuse_to_exclude(job)
     logs = _logs(job)
     losses = Losses() if job.is_salvage else None
     with heard(is_once=job.is_salvage):  # a salvage reads a damaged log several times
@@ -125,18 +134,19 @@ def copy(job: CopyJob) -> Copied:
         _refuse_two_kinds(sources)
         tier = TierRows(job.tier, len(sources), job.options.verify_crc)
         configs = _configs(job, logs, tier)
-        starts = started(sources, job.own.starts)
+        starts = [each for each in started(sources, job.own.starts) if each.queue[0] not in job.own.excluded_topics]
         batches = [_batches(job, log) for log in logs]
-        compacted = compaction_files([log.newest for log in logs], job.options)
-        bounds = [dict(bounds_of(source)) if job.is_whole else {} for source in sources]
-        batch_ends = dict(end for source in sources for end in batch_ends_of(source)) if job.is_whole else {}
+        gone = [_left_out(job, log) for log in logs]  # after the read is planned: what comes later is not copied
+        sources = [_without(source, some) for source, some in zip(sources, gone, strict=True)]
+        compacted = compaction_files([log.newest for log in logs], job.options, job.own)
+        bounds = [_of_kept_topics(job, bounds_of(source)) for source in sources]
+        batch_ends = dict(end for source in sources for end in _of_kept_topics(job, batch_ends_of(source)).items())
         order = KeptOffsets(
             sources[0].store.root if len(sources) == 1 else job.target,
             sum(segment.end - segment.start for store in _all_logs(job) for segment in store.segments),
         )
         begins = {
-            source.number: _begin_of_segment(job, source.store, some)
-            for source, some in zip(sources, bounds, strict=True)
+            source.number: _begin_of_segment(job, source, some) for source, some in zip(sources, bounds, strict=True)
         } | {source.number: -1 for source in tier.sources}
         with contextlib.ExitStack() as opened, _telling_of_salvage(job):
             opened.enter_context(tier)
@@ -154,8 +164,10 @@ def copy(job: CopyJob) -> Copied:
                     config_files, sources or tier.sources[:1], configs, is_whole=job.is_whole, starts=starts
                 ),
             )
-        lost = _lost(job, list(zip(sources, configs[: len(sources)], bounds, strict=True)), losses, order, written.ends)
-        return Copied(written.messages, pa.Table.from_batches([to_batch(lost, is_salvaged=True)], SCHEMA))
+        copied = list(zip(sources, configs[: len(sources)], bounds, strict=True))
+        lost = _lost(job, copied, losses, _gaps(job, copied, gone, order, written.ends))
+        told = pa.Table.from_batches([to_batch(lost, is_salvaged=True)], SCHEMA)
+    return Copied(written.messages, told, report(job.target, job.own, itertools.chain(*gone)))
 
 
 # ---- before messages are read
@@ -242,7 +254,7 @@ def _configs(job: CopyJob, logs: list[Copies], tier: TierRows) -> list[Config]:
     """
     if not logs:
         return [Config.nothing(source.store) for source in tier.sources[:1]]
-    configs = [Config.of(log.newest, is_one=len(logs) == 1) for log in logs]
+    configs = [Config.of(log.newest, len(logs) == 1).without(job.own.excluded_topics) for log in logs]
     for log, config in zip(logs, configs, strict=True):
         if not job.is_salvage:
             config.refuse_unread()
@@ -295,6 +307,41 @@ def _with_batches(new: NewStore, sources: list[Source], ends: Ends) -> NewStore:
     """
     topics = frozenset(topic for source in sources for topic in source.batch_topics)
     return replace(new, batch_topics=topics, ends={**new.ends, **ends})
+
+
+def _refuse_to_exclude(job: CopyJob) -> None:
+    """Refuse to leave out what is not there, or where it cannot be done for all messages.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    if not job.own.exclusions:
+        return
+    if job.tier:
+        raise OptionError(
+            f"option {job.own.exclusions[0].option!r}: a tiered store is copied with all of its messages, or by what "
+            "options select; copy it without this option, and then the copy with it"
+        )
+    check_topics(job.stores, job.own)
+
+
+def _left_out(job: CopyJob, log: Copies) -> list[LeftOut]:
+    if not job.own.exclusions:
+        return []
+    return list(left_out(log.newest, [store.root for store in log.stores], job.options, job.own))
+
+
+def _without(source: Source, gone: Sequence[LeftOut]) -> Source:
+    """A source without messages that are left out."""
+    positions = np.unique(np.concatenate([np.zeros(0, np.int64), *(each.positions for each in gone)]))
+    return replace(source, left_out=positions)
+
+
+def _of_kept_topics(job: CopyJob, found: Iterable[tuple[Queue, _Value]]) -> dict[Queue, _Value]:
+    """What is known of queues, without the topics that are left out; nothing where not all messages are copied."""
+    if not job.is_whole:
+        return {}
+    return {queue: value for queue, value in found if queue[0] not in job.own.excluded_topics}
 
 
 def _queue_counts(store: Snapshot) -> dict[str, int]:
@@ -359,23 +406,35 @@ def _mode_of(store: Snapshot) -> int:
     return mode
 
 
-def _begin_of_segment(job: CopyJob, store: Snapshot, bounds: Bounds) -> int:
+def _begin_of_segment(job: CopyJob, source: Source, bounds: Bounds) -> int:
     """The physical offset of the message that has to begin a segment, so that queues whose last messages are lost can
     go on after these (queuefiles.QueueWriter.go_on_at): the last message of all that are in queues. -1 if no queue, or
     only the queue of that message, lacks any."""
-    lasts = store.files.schedule.mapped(
-        lambda each: _last_whole(store, each) if job.is_salvage else each.last, bounds.values()
-    )
+    lasts = source.store.files.schedule.mapped(functools.partial(_last_kept, job, source), bounds.values())
     there = {name: last for name, last in zip(bounds, lasts, strict=True) if last is not None}
     newest = max((last.position for last in there.values()), default=-1)
     lacking = (name for name, last in there.items() if last.queue_offset + 1 < bounds[name].end)
     return newest if any(there[name].position < newest for name in lacking) else -1
 
 
-def _last_whole(store: Snapshot, bounds: QueueBounds) -> Header | None:
-    """The last message of a queue that is whole, its body included."""
-    for number in bounds.numbers[: -_LAST_TO_TRY - 1 : -1]:
+def _last_kept(job: CopyJob, source: Source, bounds: QueueBounds) -> Header | None:
+    """The last message of a queue that the copy has, as far as that can be known before."""
+    last = bounds.last
+    if not job.is_salvage and (last is None or not source.are_left_out(np.array([last.position]))[0]):
+        return last
+    return _last_whole(source, bounds)
+
+
+def _last_whole(source: Source, bounds: QueueBounds) -> Header | None:
+    """The last message of a queue that is whole, its body included, and not left out."""
+    store, tried = source.store, 0
+    for number in bounds.numbers[::-1]:
         unit = bounds.queue.unit(number)
+        if unit is not None and source.are_left_out(np.array([unit.position]))[0]:
+            continue
+        tried += 1
+        if tried > _LAST_TO_TRY:
+            return None
         extent = None if unit is None else store.log.extent_at(unit.position)
         if unit is not None and extent is not None:
             with store.reader(extent.segment, verify_crc=True) as reader:
@@ -402,22 +461,37 @@ def _to_salvage(why: object) -> DamagedStoreError:
     return DamagedStoreError(f"{why}; `rmqstore salvage` makes a new store of what is whole")
 
 
-def _lost(
+def _gaps(
     job: CopyJob,
     sources: Sequence[tuple[Source, Config, Bounds]],
-    losses: Losses | None,
+    gone: Sequence[Sequence[LeftOut]],
     order: KeptOffsets,
     ends: Ends,
+) -> list[Lost]:
+    """The messages that queues lack, as far as a salvage knows also before their first and after their last one. Those
+    that were to be left out are not among them, but where the queue gives their queue offsets out again, as they were
+    the last ones."""
+    gaps = list(order.lost)
+    for (source, config, bounds), some in zip(sources, gone, strict=True):
+        if job.is_salvage and job.is_whole:
+            gaps += lost_outside(source, config, bounds, order, ends)
+        elif some:
+            reused = ((name, ends[name], each.end) for name, each in bounds.items() if name in ends)
+            gaps += [Lost(name, now, end - now, is_reused=True) for name, now, end in reused if now < end]
+        gaps = without_left_out(gaps, source, some)
+    return gaps
+
+
+def _lost(
+    job: CopyJob, sources: Sequence[tuple[Source, Config, Bounds]], losses: Losses | None, gaps: Sequence[Lost]
 ) -> Iterator[Finding]:
     """The losses. In a salvage: damage in the logs, by source; then a row for each log after whose end index files or
     the checkpoint know of messages; then files of config/ that could not be parsed. In every copy: the messages that
-    queues lack because of damage, or because options left them out."""
-    gaps = list(order.lost)
+    queues lack because of damage, or because options did not select them: `gaps`."""
     for source, _, _ in sources:
         yield from losses.damages.get(source.number, []) if losses is not None else []
     if job.is_salvage and job.is_whole:
-        for source, config, bounds in sources:
-            gaps += lost_outside(source, config, bounds, order, ends)
+        for source, _, _ in sources:
             yield from of_end(source, after_log(source))
     for _, config, _ in sources:
         yield from of_config(config)

@@ -1,4 +1,4 @@
-"""The texts of options that change what a copy has: where groups go on.
+"""The texts of options that change what a copy has: where groups go on, and which messages stay behind.
 
 The parse functions raise a ValueError that says what was expected.
 """
@@ -8,7 +8,8 @@ from typing import Any
 
 from rmqstore_spark.errors import quoted
 from rmqstore_spark.query.instants import Instant, parse_instant
-from rmqstore_spark.query.option_values import Offsets, Word, parse_object, parse_stream_start
+from rmqstore_spark.query.option_texts import refuse_no_text
+from rmqstore_spark.query.option_values import Offsets, Word, parse_object, parse_properties, parse_stream_start
 
 # Where a consumer group goes on: a word or a time in all queues of the topics that it consumes, or offsets of queues.
 Start = Word | Instant | Offsets
@@ -38,3 +39,28 @@ def _place(group: str, value: Any) -> Start:
         return parse_instant(text)
     except ValueError as why:
         raise ValueError(f"for group {quoted(group)} {_PLACE} ({why!s:.300})") from None
+
+
+def parse_texts(text: str) -> tuple[str, ...]:
+    """`excludeKey`, `excludeMsgId`: one text, or a JSON list of texts; each counts once."""
+    texts = _listed(text) or [text]
+    refuse_no_text("".join(texts))
+    if not all(texts):
+        raise ValueError("a text that is not empty, or a JSON list of such texts")
+    return tuple(dict.fromkeys(texts))
+
+
+def parse_pairs(text: str) -> tuple[tuple[str, str], ...]:
+    """`excludeProperty`: NAME=VALUE, or a JSON list of such texts."""
+    return tuple(dict.fromkeys(pair for each in parse_texts(text) for pair in parse_properties(each)))
+
+
+def _listed(text: str) -> list[str] | None:
+    """The texts of a JSON list; None for any other text."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) and found and all(isinstance(each, str) for each in found) else None

@@ -27,6 +27,7 @@ Queues = str | Mapping[str, Iterable[int]]
 Bytes = str | bytes
 Properties = str | Mapping[str, str]
 Offsets = str | Mapping[str, Mapping[str, int] | Mapping[int, int]]
+Texts = str | Iterable[str]
 Starts = str | Mapping[str, Time | Mapping[str, Mapping[str, int] | Mapping[int, int]]]
 
 HEX = "hex:"  # before the digits of bytes
@@ -128,6 +129,10 @@ class CopyOptions(MessageOptions, total=False):
 
     messageIndexEnable: Flag
     groupOffset: Starts
+    excludeTopic: Names
+    excludeKey: Texts
+    excludeMsgId: Texts
+    excludeProperty: Texts
 
 
 class RebuildOptions(TypedDict, total=False):
@@ -269,6 +274,15 @@ def _starts(value: Any) -> str:
     return json.dumps(places)
 
 
+def _texts(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    texts = [_text(text) for text in _each(value)]
+    if not texts:
+        raise ValueError
+    return json.dumps(texts)
+
+
 def _mapping(value: Any) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise TypeError
@@ -288,6 +302,7 @@ BYTES = Kind("a text or bytes", _bytes, Bytes)
 PROPERTIES = Kind('a mapping such as {"NAME": "VALUE"}', _properties, Properties)
 QUEUES = Kind('a mapping such as {"topic": [0, 1]}', _queues, Queues)
 OFFSETS = Kind('a mapping such as {"topic": {0: 17}}', _offsets, Offsets)
+TEXTS = Kind("a text, or several in a list that is not empty", _texts, Texts)
 STARTS = Kind('a mapping such as {"group": "earliest"}, or {"group": {"topic": {0: 17}}}', _starts, Starts)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from rmqstore_spark.query import option_texts as python
-from rmqstore_spark.query.copy_values import parse_group_offsets
+from rmqstore_spark.query.copy_values import parse_group_offsets, parse_pairs, parse_texts
 from rmqstore_spark.query.instants import parse_instant
 from rmqstore_spark.query.option_texts import Kind
 from rmqstore_spark.query.option_values import (
@@ -206,4 +206,6 @@ INSTANT = Type(parse_instant, python.TIME, "TIME")
 STARTS = Type(parse_starting_offsets, python.OFFSETS, "OFFSETS")
 ENDS = Type(parse_ending_offsets, python.OFFSETS, "OFFSETS")
 GROUP_STARTS = Type(parse_group_offsets, python.STARTS, "GROUP=PLACE")
+TEXTS = Type(parse_texts, python.TEXTS)
+PAIRS = Type(parse_pairs, python.TEXTS, "NAME=VALUE")
 STREAM_START = Type(parse_stream_start, python.OFFSETS, "OFFSETS")

@@ -521,6 +521,36 @@ _COPY_TABLE = (
         'consumes; or `GROUP=@{"topic": {"0": 17}}` in these queues (-2 for `earliest`, -1 for `latest`)',
         Use.COPIES | Use.OFFSETS,
     ),
+    Option(
+        "excludeTopic",
+        "",
+        types.TOPICS,
+        "leave out the messages of these topics, comma-separated, also where they wait or are sent again, and the "
+        "topics themselves",
+        Use.COPIES,
+    ),
+    Option(
+        "excludeKey",
+        "",
+        types.TEXTS,
+        "leave out the messages that `key` finds: those with this word in `keys`, or with this `msgId`; a JSON list "
+        "for several",
+        Use.COPIES,
+    ),
+    Option(
+        "excludeMsgId",
+        "",
+        types.TEXTS,
+        "leave out the messages with this `msgId` or `offsetMsgId`; a JSON list for several",
+        Use.COPIES,
+    ),
+    Option(
+        "excludeProperty",
+        "",
+        types.PAIRS,
+        "leave out the messages with this property, `NAME=VALUE`; a JSON list for several",
+        Use.COPIES,
+    ),
 )
 
 _PROPERTY = "property."  # before the NAME in an option's name

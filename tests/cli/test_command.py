@@ -61,7 +61,7 @@ def test_every_command_is_tried() -> None:
 def test_help_names_every_command() -> None:
     ran = run("--help")
     assert ran.code == 0
-    listed = re.findall(r"^  (\w+) +\S", ran.out, re.MULTILINE)
+    listed = re.findall(r"^  ([\w-]+) +\S", ran.out, re.MULTILINE)
     assert [name for name in listed if name in COMMANDS] == COMMANDS
     assert run().out.startswith("Usage:") or run().err.startswith("Usage:")
 

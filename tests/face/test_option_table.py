@@ -64,6 +64,8 @@ TEXTS: dict[Type, str] = {
     types.ENDS: '{"A": {"0": 17}}',
     types.STREAM_START: "earliest",
     types.GROUP_STARTS: "a=earliest",
+    types.TEXTS: "a",
+    types.PAIRS: "a=b",
 }
 
 

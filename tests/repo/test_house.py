@@ -32,7 +32,10 @@ WRITERS = {
     *("rmqstore_spark.api", "rmqstore_spark.writing"),
     "rmqstore_spark.spark.writer",
     *("rmqstore_spark.jobs.copy", "rmqstore_spark.jobs.set_offsets"),
-    *(f"rmqstore_spark.jobs.copying.{name}" for name in ("chunks", "compaction", "config", "lost", "report")),
+    *(
+        f"rmqstore_spark.jobs.copying.{name}"
+        for name in ("chunks", "compaction", "config", "excluded", "lost", "report")
+    ),
 }
 # Who knows Spark.
 SPARKS = {

@@ -1,17 +1,21 @@
 """`rmqstore copy` and `rmqstore salvage`: a new store from existing ones."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
-import pyarrow as pa
 
+from rmqstore_spark.amounts import size_text
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE, WRONG
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import OF_FINDINGS, options_for, output_options, some_paths
-from rmqstore_spark.errors import counted
+from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.options import COPY_OPTIONS, Use, of_stores
 from rmqstore_spark.read.run.told import heard
+
+if TYPE_CHECKING:
+    from rmqstore_spark.jobs.copy import Copied
 
 _PARAMETERS: list[click.Parameter] = [
     some_paths("SOURCE... TARGET"),
@@ -32,8 +36,8 @@ _PARAMETERS: list[click.Parameter] = [
     "/data/store /new/store",
 )
 def copy(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
-    _make(paths, output, given, is_salvage=False)
-    return FINE
+    made = _make(paths, output, given, is_salvage=False)
+    return WRONG if _is_found(made) else FINE
 
 
 @command(
@@ -44,12 +48,12 @@ def copy(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
     "/data/store /new/store --format json --output lost.json",
 )
 def salvage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
-    lost = _make(paths, output, given, is_salvage=True)
-    return WRONG if lost.num_rows else FINE
+    made = _make(paths, output, given, is_salvage=True)
+    return WRONG if made.lost.num_rows or _is_found(made) else FINE
 
 
-def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvage: bool) -> pa.Table:
-    """Make the new store, and show which messages are lost."""
+def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvage: bool) -> "Copied":
+    """Make the new store, and show which messages are lost, and which were left out."""
     from rmqstore_spark.api import Store
     from rmqstore_spark.cli.progress_bar import progress_bars
 
@@ -61,10 +65,29 @@ def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvag
         make = store.salvage if is_salvage else store.copy
         made = make(target, **given)  # type: ignore[arg-type]
     click.echo(f"{target} has {counted(made.messages, 'message')}", err=True)
+    for row in made.excluded.to_pylist():
+        click.echo(one_line(_left_out(row)), err=True)
     if not output.is_table:
         output.put(made.lost.schema, iter(made.lost.to_batches()))
     elif made.lost.num_rows:
         from rmqstore_spark.cli.findings import show_findings
 
         show_findings(made.lost.to_pylist(), output.limit)
-    return made.lost
+    return made
+
+
+def _is_found(made: "Copied") -> bool:
+    """Does a search find something in the copy that was to be left out?"""
+    return any(made.excluded.column("found").to_pylist())
+
+
+def _left_out(row: dict[str, Any]) -> str:
+    """What an option has left out, and the proof of it, in a line."""
+    name = f"{row['option']} {row['value']!r}"
+    found = f"the same search finds {row['found']:,} in the copy" if row["found"] else "the copy has none of them"
+    told = f"{name}: {counted(row['messages'], 'message')} left out ({size_text(row['bytes'])}); {found}"
+    if row["inBodies"]:
+        told += f"; {counted(row['inBodies'], 'other message')} with its text in the body"
+    if row["inBytes"]:
+        told += f"; its text is still at {counted(row['inBytes'], 'place')}, first in {row['firstPlace']}"
+    return told if row["inBodies"] or row["inBytes"] else f"{told}, nor its text"

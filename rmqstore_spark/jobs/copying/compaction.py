@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, counted, quoted
+from rmqstore_spark.query.copy_options import CopyOptions
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import ANY, EVERYTHING, Numbers, Selection
 from rmqstore_spark.read.scan import Scan
@@ -49,11 +50,12 @@ class CompactionFiles:
     ends: Mapping[Queue, int]
 
 
-def compaction_files(stores: list[Snapshot], options: ReadOptions) -> CompactionFiles:
+def compaction_files(stores: list[Snapshot], options: ReadOptions, own: CopyOptions) -> CompactionFiles:
     """The files of compaction/ for a copy of these stores.
 
     Args:
         options: which messages are copied, and how they are read.
+        own: which are left out.
 
     Raises:
         OptionError: with these options the copy of a compaction topic would not be right.
@@ -64,10 +66,11 @@ def compaction_files(stores: list[Snapshot], options: ReadOptions) -> Compaction
     ends: dict[Queue, int] = {}
     for store in stores:
         logs = [log for log in compaction_logs_of(store) if options.selection.wants_topic(log.queue[0])]
-        logs = [log for log in logs if log.segments]
+        logs = [log for log in logs if log.segments and log.queue[0] not in own.excluded_topics]
         if not logs:
             continue
         _refuse(store, logs, stores, options)
+        _refuse_exclusions(store, logs, own)
         ends |= {log.queue: end for log in logs if (end := _end_of_lost_queue(store, log, options)) is not None}
         found += [file for log in logs for file in _files_of(store, log)]
         found.append(_checkpoint(store, [log.queue for log in logs]))
@@ -95,6 +98,16 @@ def _refuse(store: Snapshot, logs: Sequence[QueueLog], stores: list[Snapshot], o
             raise DamagedStoreError(
                 f"{finding.file or store.root}: {finding.problem}: expected {finding.expected}, found {finding.found}; "
                 f"{instead}"
+            )
+
+
+def _refuse_exclusions(store: Snapshot, logs: Sequence[QueueLog], own: CopyOptions) -> None:
+    for each in own.exclusions:
+        if each.topic is None:
+            raise OptionError(
+                f"{store.root}: option {each.option!r}: topic {quoted(logs[0].queue[0])} has a compaction log, which "
+                "is copied as a whole; leave the topic out (excludeTopic), or read it with compacted=true and write "
+                "its rows"
             )
 
 

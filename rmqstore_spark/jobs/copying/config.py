@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted, one_line, quoted
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 # Copied as they are; where several stores name the same entry, the first store's counts.
 _TAKEN_OVER = ("subscriptionGroup.json", "messageRequestMode.json")
 _OF_ONE = "consumerFilter.json"
+_BY_TOPIC = {"topics.json", *OFFSETS, "messageRequestMode.json", "consumerOrderInfo.json", _OF_ONE}
 _GROUP_OFFSETS = "option 'groupOffset'"
 _FILES = (
     "topics.json",
@@ -95,6 +96,19 @@ class Config:
     def nothing(cls, store: Snapshot) -> Config:
         """The config of a log that has none."""
         return cls(store.root, {name: {} for name in (*_FILES, _OF_ONE)}, {})
+
+    def without(self, topics: Collection[str]) -> Config:
+        """The same without what it says of some topics, in entries of their name or of `topic@group`."""
+        if not topics:
+            return self
+        tables = {}
+        for name, table in self.tables.items():
+            entries = table.get(MEMBERS[name])
+            if name in _BY_TOPIC and isinstance(entries, dict):
+                kept = {key: entry for key, entry in entries.items() if key.partition("@")[0] not in topics}
+                table = {**table, MEMBERS[name]: kept}
+            tables[name] = table
+        return replace(self, tables=tables)
 
     def member(self, name: str) -> Table:
         """The object that readers take from a file."""

@@ -44,13 +44,21 @@ def selected(
         RmqStoreError: a message cannot be copied.
     """
     large = _larger(batches)
-    for batch in _all_named(source, large) if losses is None else _whole(source, large, losses):
+    whole = _all_named(source, large) if losses is None else _whole(source, large, losses)
+    for batch in (_without_excluded(source, batch) for batch in whole):
         if batch.num_rows and "store" in batch.schema.names:
             for root, part in _of_each_store(batch):
                 _refuse_timers(source, root, part)
                 yield _rows(source, part, units[root])
         elif batch.num_rows:
             yield _rows(source, batch, units[source.store.root])
+
+
+def _without_excluded(source: Source, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch without the messages that options leave out."""
+    if not batch.num_rows or not len(source.left_out):
+        return batch
+    return batch.filter(pa.array(~source.are_left_out(_integers(batch, "commitLogOffset"))))
 
 
 # ---- damage
