@@ -46,7 +46,7 @@ def command(
             sources = [each.name for each in parameters if isinstance(each, SourceOption)]
             given = {option: _text(values.pop(option)) for option in sources if option is not None}
             values["given"] = {option: value for option, value in given.items() if value is not None}
-            if "kind" in values:
+            if "output" in values:
                 how = {field: values.pop(name) for field, name in _OUTPUT.items() if name in values}
                 template = how.get("template")
                 if template is not None:

@@ -1,9 +1,10 @@
 """All commands. Each command has a module here, which is loaded only when the command is run: check, copy (also
-salvage), explain, get, history, lag, messages, rebuild, set_offsets, show, tail, usage. table makes the commands that
-only show a table.
+salvage), explain, get, history, import_, lag, messages, rebuild, set_offsets, show, tail, usage. table makes the
+commands that only show a table.
 """
 
 import importlib
+import keyword
 import os
 from typing import Any
 
@@ -29,6 +30,7 @@ COMMANDS = {
     "set-offsets": "set_offsets",
     "copy": "copy",
     "salvage": "copy",
+    "import": "import_",
 }
 
 
@@ -38,7 +40,7 @@ class Rmqstore(click.Group):
     def __init__(self) -> None:
         super().__init__(
             help="What is in the store directory of an Apache RocketMQ broker. No broker is needed, and nothing in "
-            "the store is changed but by `rebuild` and `set-offsets`; `copy` and `salvage` make a new one.",
+            "the store is changed but by `rebuild`, `set-offsets` and `import`; `copy` and `salvage` make a new one.",
             epilog=f"Exit codes: {'; '.join(f'{code}: {what}' for code, what in EXIT_CODES.items())}. "
             "`rmqstore COMMAND --help` has examples. For completion in bash: "
             'eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"; zsh_source and fish_source likewise.',
@@ -54,9 +56,9 @@ class Rmqstore(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
-            found: click.Command = getattr(
-                importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}"), cmd_name.replace("-", "_")
-            )
+            module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}")
+            name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
+            found: click.Command = getattr(module, name)
             return found
         if cmd_name in TABLES:
             from rmqstore_spark.cli.commands.table import table_command
