@@ -62,6 +62,14 @@ static int rmq_unwrap(const rmq_walk *w, int64_t *at, int64_t *entry, rmq_findin
     return status == RMQ_OK && position >= w->stop ? RMQ_LIMIT : status;
 }
 
+/* The bytes that an entry should have in whose place for a unit, at `p`, is none. What its header says besides its size
+ * vouches for that size; and where the next entry begins, there is no unit: then the size is damaged, not a unit. */
+static inline int64_t rmq_due_size(const rmq_wrapping *f, const uint8_t *p, int64_t available, int64_t at, int64_t entry) {
+    const int is_shown = available >= f->header;
+    if (is_shown && rmq_i32(p + f->at_size) >= f->header && rmq_i64(p + f->at_position) == at) return f->header;
+    return f->at_body < 0 ? entry : f->header + rmq_i32(p - f->header + f->at_body);
+}
+
 /* The unit at `*at`, in an entry of `entry` bytes, or 0 where no entry begins before it: as of rmq_next. An entry must be as
  * long as its header and its unit; if it is not, `*at` goes back to where it begins. Where neither an entry nor anything like
  * a unit is, an entry is missed, not a unit. */
@@ -72,8 +80,10 @@ static __attribute__((noinline)) int rmq_unit_in_entry(const rmq_walk *w, int64_
     const int64_t available = w->size - (*at - w->base);
     const int status = rmq_unit_at(p, available, *at, w->segment_end - *at, verify_crc, u, why);
     if (entry != 0) {
-        if (status != RMQ_OK) return status;
-        const int64_t due = f->header + u->total;
+        if (status != RMQ_OK && available < f->header && w->segment_end - *at >= f->header)
+            return rmq_fail(why, RMQ_MORE, f->header, available);
+        const int64_t due = status == RMQ_OK ? f->header + u->total : rmq_due_size(f, p, available, *at, entry);
+        if (status == RMQ_MORE || (status != RMQ_OK && due == entry)) return status;
         const int64_t said = f->at_body < 0 ? due : f->header + rmq_i32(p - f->header + f->at_body);
         if (entry == due && said == due) return RMQ_OK;
         *at -= f->header;

@@ -63,7 +63,9 @@ def searched(queue: Queue, outer: Outer, evidence: UnitEvidence) -> QueueBounds:
     last, end = outer.last, outer.last.end
     header = evidence.message(queue, last)
     has_expired = outer.is_all and outer.first is None and last.position < evidence.begin
-    if header is None and not has_expired:
+    if header is not None:
+        end = evidence.settled(queue, last).end
+    elif not has_expired:
         found, end = _Tail(queue, evidence).find(last.number + 1)
         if found is not None:
             last, header = found, evidence.message(queue, found)
@@ -168,10 +170,15 @@ class _Tail:
             return False
         return {Evidence.LIVE: True, Evidence.EXPIRED: True, Evidence.LEFT_OVER: False}.get(found)
 
+    def _end_of(self, unit: QueueUnit) -> int:
+        """The queue offset after a unit that belongs to the queue."""
+        is_live = self._evidence.message(self._queue, unit) is not None
+        return (self._evidence.settled(self._queue, unit) if is_live else unit).end
+
     def _after(self, low: QueueUnit | None, start: int, refuted: int) -> int:
         """The queue offset after the last of the undecided units from a number on that still ascend: two messages do
         not begin at one place, but units of lost messages may."""
-        end = low.end if low is not None else self._queue.first
+        end = self._end_of(low) if low is not None else self._queue.first
         before = low
         for number in range(start, refuted):
             unit = self._units.at(number)

@@ -7,20 +7,23 @@ read as any reader does, from a place where a unit surely begins.
 """
 
 import bisect
+import logging
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from native_io import Filter, UnitKind
+from native_io import Dispatcher, Filter, UnitKind
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.message import Header
-from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
 from rmqstore_spark.store.message_headers import headers_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.many_headers import Place
 from rmqstore_spark.store.structures.segments import Damage, Extent
+
+log = logging.getLogger(__name__)
 
 
 class UnitEvidence:
@@ -63,6 +66,30 @@ class UnitEvidence:
         if header is None or not self._is_of(header, queue, unit) or not self._is_live(header):
             return None
         return header
+
+    def settled(self, queue: Queue, unit: QueueUnit) -> QueueUnit:
+        """A unit whose message is live, with as many messages as the log has there."""
+        count = self._messages_at(queue, unit.position) if queue.is_batch else unit.messages
+        if count in (0, unit.messages):
+            return unit
+        log.warning(
+            "%s: expected %d messages in the unit of queueOffset %d, as the log has, found %d; the log's number "
+            "counts, and rmqstore_spark.rebuild(store) makes the queue anew",
+            queue.directory,
+            count,
+            unit.queue_offset,
+            unit.messages,
+        )
+        return unit._replace(messages=count)
+
+    def _messages_at(self, queue: Queue, position: int) -> int:
+        """The number of messages that a broker counts in a unit of the log, by its properties; 0 where it cannot."""
+        extent, dispatcher = self._store.log.extent_at(position), Dispatcher(batch_topics=[queue.topic])
+        if extent is not None:
+            with self._store.reader(extent.segment) as reader:
+                reader.feed_one(position, dispatcher)
+        units = QueueBlock.of(dispatcher.finish().units.data, is_batch=True)
+        return int(units.messages[0]) if len(units) and units.are_messages[0] else 0
 
     def of(self, queue: Queue, unit: QueueUnit | None, known: int | None = None) -> Evidence:
         """What the log says of a unit.

@@ -309,14 +309,14 @@ def test_cut_anywhere(tmp_path: Path, rng: random.Random) -> None:
     builder.close()
     path = builder.segment(0)
     data, messages = path.read_bytes(), builder.messages
-    last = list(dledger.entries(builder.root))[-1].end
+    last = max(entry.end for entry in dledger.entries(builder.root) if entry.path == path)
     root = tmp_path / "cut"
     shutil.copytree(builder.root, root)
     for at in sorted(rng.sample(range(1, last + 20), 60)):
         (root / path.relative_to(builder.root)).write_bytes(data[:at])
         whole = [m.position for m in messages if m.end <= at and m.position < 4096]
-        rows = read(root, mode="DROPMALFORMED")
-        assert positions(rows) == whole[: len(rows)]
+        rows = [each for each in positions(read(root, mode="DROPMALFORMED")) if each < 4096]  # the next file is whole
+        assert rows == whole[: len(rows)]
         assert len(rows) >= len(whole) - 1
         ends = {m.end for m in messages} | {entry.end for entry in dledger.entries(builder.root)}
         if at < last and at not in ends:

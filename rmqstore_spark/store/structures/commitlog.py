@@ -214,6 +214,15 @@ class SegmentReader:
             self._window.show(start, 0, start + size)
         return self._run(start, stop)[0]
 
+    def feed_one(self, position: int, sink: UnitSink) -> None:
+        """Pass the unit at a physical offset, where there is one, to a sink."""
+        end = self.segment.end
+        run = self.run_at(position, end)
+        if run is not None:
+            sink.dispatch(
+                run.window, base=run.base, position=position, stop=end, segment_end=end, verify_crc=False, most=1
+            )
+
     def first_headers(self, start: int, size: int = FIRST_WINDOW) -> list[Header]:
         """The headers of the units from `start` on that one read of `size` bytes shows; that of the first unit in any
         case."""

@@ -129,7 +129,7 @@ class PastDamage:
             return stop  # a blank; the bytes after it are not part of the log
         wrapping = reader.segment.wrapping
         if wrapping is not None and status in (Status.NO_ENTRY, Status.BAD_ENTRY):
-            if Head.of(reader.read(at, HEAD_SIZE)).magic == reader.segment.end - at:
+            if status is Status.NO_ENTRY and Head.of(reader.read(at, HEAD_SIZE)).magic == reader.segment.end - at:
                 return stop  # a blank of such a log: the size comes last
             least = at + wrapping.header  # the unit of a damaged entry may be whole
         else:

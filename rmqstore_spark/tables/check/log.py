@@ -4,7 +4,7 @@ The kernel derives from the units what a broker would put into queues and index 
 is compared with the files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +54,8 @@ class _Scanner:
         reached: the first physical offset that the dispatcher has not passed.
     """
 
-    def __init__(self, index_tags: bool, start: int) -> None:
-        self.dispatcher = Dispatcher(index_tags=index_tags, light_queues=True)
+    def __init__(self, index_tags: bool, start: int, batch_topics: Collection[str] = ()) -> None:
+        self.dispatcher = Dispatcher(index_tags=index_tags, light_queues=True, batch_topics=batch_topics)
         self.reached = start
 
     def dispatch(self, window: memoryview, **bounds: Any) -> Walked:
@@ -78,7 +78,8 @@ def _check_block(
     store: Snapshot, view: LogView, block: Block, queues: QueueStretch | None, index: IndexStretch | None
 ) -> Iterator[Finding]:
     start, damages, holes = block[0].start, list[Damage](), list[Hole]()
-    scanner = _Scanner(index is not None and index.has_tags, start)
+    batch_topics = () if queues is None else queues.batch_topics
+    scanner = _Scanner(index is not None and index.has_tags, start, batch_topics)
 
     def compared(stop: int) -> Iterator[Finding]:
         found = scanner.dispatcher.finish()

@@ -131,18 +131,7 @@ class LogView:
             return False
         dispatcher = Dispatcher(index_tags=True)
         with self.store.reader(extent.segment) as reader:
-            run = reader.run_at(position, position + 1)
-            if run is None:
-                return False
-            dispatcher.dispatch(
-                run.window,
-                base=run.base,
-                position=position,
-                stop=position + 1,
-                segment_end=extent.segment.end,
-                verify_crc=False,
-                most=1,
-            )
+            reader.feed_one(position, dispatcher)
         return key_hash in dispatcher.finish().key_hash
 
     def queued(self) -> Iterator[Header]:

@@ -55,12 +55,20 @@ class QueueStretch:
     Args:
         store: the store.
         view: the store's log, for units that point elsewhere.
+
+    Attributes:
+        batch_topics: the topics whose queues are BatchCQs; not those that have simple queues as well.
     """
 
     def __init__(self, store: Snapshot, view: LogView) -> None:
         self._store = store
         self._view = view
         self._late: list[tuple[Queue, QueueBlock]] = []  # units that a broker will still make
+        self.batch_topics = {
+            topic
+            for topic in {queue.topic for queue in store.queues.batch}
+            if not any(queue.in_files for queue in store.queues.of_topic(topic))
+        }
 
     def check(
         self, found: Dispatched, names: list[tuple[str, int]], start: int, stop: int, damages: list[Damage]
@@ -76,7 +84,7 @@ class QueueStretch:
         extra: list[Candidate] = []
         for number, runs in itertools.groupby(found.runs(), key=lambda run: run[0]):
             topic, queue_id = names[number]
-            expected = [QueueBlock.of(units, offset) for _, offset, units in runs]
+            expected = [QueueBlock.of(units, offset, topic in self.batch_topics) for _, offset, units in runs]
             if queue_path(topic, queue_id) is None:
                 yield Finding("impossibleTopic", position=expected[0][0].position, topic=topic, queue_id=queue_id)
                 continue
@@ -188,6 +196,7 @@ class QueueStretch:
     def _check_batch(self, queue: Queue, expected: _Expected, start: int, stop: int) -> Iterator[Finding]:
         """Check units of a BatchCQ. Units are found by where they point, as nothing else links them to messages."""
         units = QueueBlock.joined(expected)
+        units = units.only(units.are_messages)  # a broker takes no message whose number of messages it cannot read
         positions = units.positions
         actual = _near(queue, start, stop)
         missing = ~np.isin(positions, actual.positions)
@@ -214,7 +223,12 @@ class QueueStretch:
         right = units.only(np.searchsorted(positions, actual.positions))
         is_wrong = (actual.sizes != right.sizes) | (actual.tags_codes != right.tags_codes)
         is_wrong |= actual.queue_offsets != right.queue_offsets
-        for there, wanted in zip(actual.only(is_wrong), right.only(is_wrong), strict=True):
+        if queue.topic in self.batch_topics:
+            is_wrong |= (actual.messages != right.messages) | (actual.store_times != right.store_times)
+        else:  # the log's units are those of simple queues, which say neither
+            actual.messages, actual.store_times = right.messages, right.store_times
+        for at in np.flatnonzero(is_wrong).tolist():
+            there, wanted = actual[at], right[at]
             yield Finding(
                 "wrongQueueUnit",
                 *place_of(queue, there.number),
@@ -222,8 +236,8 @@ class QueueStretch:
                 queue.topic,
                 queue.queue_id,
                 wanted.queue_offset,
-                f"queueOffset {wanted.queue_offset}, {_shown(wanted)}",
-                f"queueOffset {there.queue_offset}, {_shown(there)}",
+                _shown_batch(right, at),
+                _shown_batch(actual, at),
             )
 
     # ---- units that no message has
@@ -438,6 +452,12 @@ def _of_unit(problem: str, queue: Queue, expected: QueueUnit, found: QueueUnit, 
         _shown(found),
         count,
     )
+
+
+def _shown_batch(units: QueueBlock, at: int) -> str:
+    unit, time = units[at], int(units.store_times[at])
+    rest = f"messages {unit.messages}, storeTimestamp {time}"
+    return f"queueOffset {unit.queue_offset}, {_shown(unit)}, {rest}"
 
 
 def _shown(unit: QueueUnit) -> str:
