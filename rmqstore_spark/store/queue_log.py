@@ -25,7 +25,7 @@ from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
-from rmqstore_spark.store.structures.tiered import has_tiered_unit, tiered_logs
+from rmqstore_spark.store.structures.tiered import has_tiered_unit, last_tiered_units, tiered_logs
 from rmqstore_spark.store.structures.written import Record
 
 _BLOCK = 512 * 1024  # bytes
@@ -244,8 +244,21 @@ class TieredLog(QueueLog):
     def _stop(self, segment: Segment) -> tuple[int, Header | None]:
         if segment is not self.segments[-1]:
             return segment.start + segment.size, None
-        stop, last = super()._stop(segment)
+        with self.reader(segment) as reader:
+            stop, last = units_end(reader, self._near_end(reader, segment.start), is_last=True)
         return (segment.start + segment.size, None) if self._is_lost_at(segment, stop) else (stop, last)
+
+    def _near_end(self, reader: SegmentReader, start: int) -> int:
+        """Where a unit begins near the end of a segment that begins at `start`: there if nothing later is sure. The
+        queue's last two units say where, if they follow each other, and the log has both messages just as they say."""
+        units = last_tiered_units(self.layout, self.files)
+        if len(units) < 2 or units[0][1] < start or units[0][1] + units[0][2] != units[1][1]:
+            return start
+        headers = [reader.header(position) for _, position, _ in units]
+        found = [
+            None if each is None else (each.topic, each.queue_id, each.queue_offset, each.size) for each in headers
+        ]
+        return units[0][1] if found == [(*self.queue, offset, size) for offset, _, size in units] else start
 
     def _is_lost_at(self, segment: Segment, stop: int) -> bool:
         """Is a message damaged where the units of the last segment end? Half a message, of a broker that was killed,

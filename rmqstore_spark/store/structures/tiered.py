@@ -11,11 +11,13 @@ Source: org.apache.rocketmq.tieredstore.provider.PosixFileSegment, file.FlatAppe
 """
 
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import names_in, queue_directories
@@ -85,14 +87,28 @@ def tiered_queue_files(layout: Layout, files: Files) -> list[tuple[str, int]]:
 def has_tiered_unit(layout: Layout, files: Files, position: int) -> bool:
     """Does a queue have a unit for a message at this flat offset? A broker writes the unit once the message is there.
     The cost is small near the end of the queue."""
-    for path, _ in reversed(tiered_queue_files(layout, files)):
+    for _, units in _backwards(layout, files, _SOME_UNITS):
+        if len(units) and units["position"][0] <= position:
+            return bool(np.any(units["position"] == position))
+    return False
+
+
+def last_tiered_units(layout: Layout, files: Files) -> list[tuple[int, int, int]]:
+    """The last two units of a queue, or fewer: the queue offset, flat offset and size of each message."""
+    number, units = next(_backwards(layout, files, 2), (0, np.empty(0, UNIT)))
+    return list(zip(itertools.count(number), units["position"].tolist(), units["size"].tolist(), strict=False))
+
+
+def _backwards(layout: Layout, files: Files, some: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+    """The units of a queue, the last ones first, some at once: the queue offset of the first of them, and the units."""
+    for path, begin in reversed(tiered_queue_files(layout, files)):
         with files.file(path) as file:
             stop = file.size // UNIT.itemsize
             while stop:
-                start = max(0, stop - _SOME_UNITS)
+                start = max(0, stop - some)
                 data = file.read(start * UNIT.itemsize, (stop - start) * UNIT.itemsize)
-                found = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)["position"]
-                if len(found) and found[0] <= position:
-                    return bool(np.any(found == position))
+                yield (
+                    begin // UNIT.itemsize + start,
+                    np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT),
+                )
                 stop = start
-    return False
