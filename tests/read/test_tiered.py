@@ -15,6 +15,8 @@ from support import flavours
 
 import rmqstore_spark
 from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, Store
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.queue_log import find_logs
 
 COLUMNS = [
     "topic",
@@ -293,6 +295,34 @@ def test_wrong_units_of_a_queue_are_told(tier: Path, rng: random.Random) -> None
     assert (row["problem"], row["file"], row["filePosition"]) == ("wrongTieredQueue", str(path), at // 20 * 20)
     shutil.rmtree(path.parent)
     assert {row["problem"] for row in Store(tier).check().to_pylist()} == {"noTieredQueue"}
+
+
+def test_the_end_of_a_long_log_costs_little(tmp_path: Path, rng: random.Random) -> None:
+    """It is looked for from the last two units of CONSUME_QUEUE on; where these lie, from the file's beginning on."""
+    store = local_store(tmp_path / "store", rng, 1)
+    for number in range(2000):
+        store.append("Long", rng.randbytes(500), keys=f"k{number}")
+    store.close()
+    path = TierWriter(tmp_path / "tier", "Long", 0).write_segment(tiered.queue_units(tmp_path / "store")["Long", 0])
+    size = path.stat().st_size
+    (queue,) = (tmp_path / "tier").glob("*/*/*/*/CONSUME_QUEUE/*")
+
+    def looked() -> tuple[int, int]:
+        files = Files()
+        (log,) = find_logs(str(tmp_path / "tier"), files)
+        return log.end, files.bytes
+
+    end, nbytes = looked()
+    assert end == size
+    assert nbytes < 300_000 < size / 3
+    sound = queue.read_bytes()
+    for at in rng.sample(range(len(sound) - 40, len(sound)), 8):
+        queue.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << rng.randrange(8)]) + sound[at + 1 :])
+        assert looked()[0] == size, at
+    queue.write_bytes(sound[:-4000])  # 200 messages have no unit yet
+    assert looked()[0] == size
+    path.write_bytes(path.read_bytes()[:-1000])
+    assert len(rows_of(tmp_path / "tier", mode="DROPMALFORMED")) == 1998
 
 
 # ---- beside the broker's own store
