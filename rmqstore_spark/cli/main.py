@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
@@ -40,7 +41,8 @@ def exit_code(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except RmqStoreError as why:
-        print(f"rmqstore: {why}", file=sys.stderr)
+        text = re.sub(r"\bmode=(?=[A-Z])", "--mode ", str(why))  # as it is written here
+        print(f"rmqstore: {text}", file=sys.stderr)
         return exit_code_of(type(why))
     except OSError as why:
         print(f"rmqstore: {one_line(why)}", file=sys.stderr)

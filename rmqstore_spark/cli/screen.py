@@ -42,6 +42,7 @@ def show_rows(
     limit: int | None,
     measured: int = _ROWS_MEASURED,
     is_wide: bool = False,
+    last: str | None = None,
 ) -> None:
     """Show at most `limit` rows, and say whether there are more. The first rows determine the widths of columns. A text
     in the last column that does not fit goes on below itself.
@@ -49,13 +50,17 @@ def show_rows(
     Args:
         measured: the number of first rows that determine widths, where there is no limit.
         is_wide: whether lines may be longer than the terminal is wide.
+        last: the column of text that comes last where they may not, so that all of it is shown.
     """
+    names = schema.names
+    if last is not None and not is_wide:
+        schema = pa.schema([schema.field(name) for name in names[: names.index(last) + 1]])
     rows = _rows(batches)
     first = list(itertools.islice(rows, measured if limit is None else limit))
     if not first:
         return
     out = console()
-    widths, left_out = _fitting(schema, first, _WIDE if is_wide else out.width)
+    widths = _fitting(schema, first, _WIDE if is_wide else out.width)
     is_number = {name: _is_number(schema.field(name).type) for name in widths}
 
     *_, last = widths
@@ -83,7 +88,7 @@ def show_rows(
         show(row)
     for row in rows if limit is None else ():
         show(row)
-    if left_out:
+    if left_out := [name for name in names if name not in widths]:
         print(f"not shown: {', '.join(left_out)} (--wide shows all)", file=sys.stderr)
     if limit is not None and next(rows, None) is not None:
         rows_shown = f"{len(first):,} rows" if len(first) > 1 else "row"
@@ -145,8 +150,8 @@ def _in_lines(text: str, width: int, most: int = _MOST_LINES) -> list[str]:
     return [*lines, _sized(text, width).rstrip() if cell_len(text) > width else text]
 
 
-def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[dict[str, int], list[str]]:
-    """The widths of the columns that fit, and the names of the others. Texts are cut before columns are left out."""
+def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> dict[str, int]:
+    """The widths of the columns that fit. Texts are cut before columns are left out."""
     needed = {name: max(cell_len(name), *(cell_len(cell(row[name])) for row in rows)) for name in schema.names}
     texts = [field.name for field in schema if not _is_fixed(field.type)]
     tight, easy = dict(needed), dict(needed)  # the last column, which may go on below itself, needs less than others
@@ -166,7 +171,7 @@ def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[
         more = min(needed[name] - least_of[name], max(0, room) // max(1, others))
         widths[name] = min(least_of[name] + more, most)
         room -= more
-    return {name: widths[name] for name in names}, [name for name in schema.names if name not in names]
+    return {name: widths[name] for name in names}
 
 
 def _end_of_path(value: Any) -> int:

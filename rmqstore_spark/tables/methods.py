@@ -32,7 +32,8 @@ class TableMethods:
         cleanupPolicy (DELETE or COMPACTION), queueType (SimpleCQ or BatchCQ), attributes (all attributes in the
         configuration), configured (whether topics.json has the topic), queues (number of queues on the disk), messages
         (number of messages in these queues), lastStoreTimestamp (store time of the last message). The columns from
-        readQueueNums to attributes are null if the topic is not configured.
+        readQueueNums to attributes are null if the topic is not configured. Bytes by topic are in table `usage`: they
+        take a look at each message's queue unit, these columns only at the ends of queues.
         """
         return self.table("topics", columns, **options)
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from native_io import UnitKind
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.kept import kept
@@ -23,6 +24,7 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.many_headers import NO_TIME
+from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, short_queues
 from rmqstore_spark.tables.columns import array, numbers
 from rmqstore_spark.tables.table import Part, Table
 from rmqstore_spark.tables.unqueued import Unqueued, unqueued
@@ -50,6 +52,8 @@ class QueueFacts:
             group consumed last.
         consumed_times: for each of the offsets that were asked about, the store time (us) of the message before it, by
             the queue's files; NO_TIME where nothing was found. None where nothing was asked.
+        lost: how many units between `least` and `end` only lead consumers over messages that a salvage has not found;
+            None where there are none.
     """
 
     names: list[tuple[str, int]]
@@ -63,6 +67,7 @@ class QueueFacts:
     queues: list[Queue | None]
     unqueued: dict[tuple[int, int], int] = field(default_factory=dict)
     consumed_times: _Longs | None = None
+    lost: _Longs | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -70,7 +75,7 @@ class QueueFacts:
     @property
     def counts(self) -> _Longs:
         """Messages of each queue."""
-        return self.end - self.least
+        return self.end - self.least - (0 if self.lost is None else self.lost)
 
     @kept
     def topics(self) -> tuple[list[str], _Longs]:
@@ -93,6 +98,7 @@ class QueueFacts:
             files=self.files[rows],
             nbytes=self.nbytes[rows],
             queues=[self.queues[row] for row in some],
+            lost=None if self.lost is None else self.lost[rows],
         )
 
 
@@ -114,11 +120,31 @@ def queue_facts(store: Snapshot, selection: Selection = EVERYTHING, asked: Consu
             name = message.topic, message.queue_id
             found.add(message, kind, (*name, message.offset) in consumed)
         facts = found.facts()
+    if store.written.has_lost:
+        facts = replace(facts, lost=_lost_in(store, facts))
     if asked is None:
         return facts
     times = np.full(len(asked.offsets), NO_TIME, np.int64)
     times[which] = bounds.asked_times[index]
     return replace(facts, consumed_times=times)
+
+
+def _lost_in(store: Snapshot, facts: QueueFacts) -> _Longs:
+    """The number of units of lost messages in each queue, from its first message on."""
+    lost = np.zeros(len(facts), np.int64)
+    rows = [row for row, queue in enumerate(facts.queues) if queue is not None]
+    for at in range(0, len(rows), QUEUES_AT_ONCE):
+        some = rows[at : at + QUEUES_AT_ONCE]
+        units, counts = short_queues([queue for row in some if (queue := facts.queues[row]) is not None], store.files)
+        which = np.repeat(some, np.maximum(counts, 0))
+        are_lost = (units.kinds == UnitKind.LOST) & (units.numbers >= facts.least[which])
+        lost += np.bincount(which[are_lost & (units.numbers < facts.end[which])], minlength=len(facts))
+        for row, count in zip(some, counts, strict=True):
+            queue = facts.queues[row]
+            if count < 0 and queue is not None:
+                blocks = queue.blocks(int(facts.least[row]), int(facts.end[row]))
+                lost[row] = sum(int((block.kinds == UnitKind.LOST).sum()) for block in blocks)
+    return lost
 
 
 def _before(asked: ConsumerOffsets | None, queues: list[Queue]) -> tuple[Asked | None, _Longs, _Longs]:

@@ -134,7 +134,8 @@ TOPICS = Table(
         Column("messages", LONG, "number of messages in these queues"),
         Column("lastStoreTimestamp", TIME, "store time of the last message"),
     ),
-    note="The columns from readQueueNums to attributes are null if the topic is not configured.",
+    note="The columns from readQueueNums to attributes are null if the topic is not configured. Bytes by topic are in "
+    "table `usage`: they take a look at each message's queue unit, these columns only at the ends of queues.",
     options=frozenset({"subscribe", "subscribePattern"}),
     rows=_rows,
 )

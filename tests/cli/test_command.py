@@ -210,6 +210,23 @@ def test_what_is_odd_is_said_once(store: Path, tmp_path: Path) -> None:
     assert "error damagedUnit: 2 places  " in saved.out
 
 
+def test_a_history_tells_all_details(store: Path) -> None:
+    """At a terminal they go on below themselves; what else there is, --wide shows."""
+    wanted = json.loads(run("history", store, "order-7", "--format", "json").out.splitlines()[0])["details"]
+    shown = at_terminal(80, "history", store, "order-7").out
+    assert "not shown: queueId, queueOffset, msgId, commitLogOffset (--wide shows all)" in shown
+    assert all(word in shown for word in wanted.split())
+    assert "queueOffset" in at_terminal(80, "history", store, "order-7", "--wide").out
+
+
+def test_errors_name_options_as_they_are_written_here(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, copy := tmp_path / "store")
+    with min((copy / "commitlog").iterdir()).open("r+b") as file:
+        file.write(bytes(100))
+    ran = run("messages", copy)
+    assert (ran.code, "--mode DROPMALFORMED reads the rest" in ran.err) == (1, True)
+
+
 def test_what_was_not_looked_at_has_a_code_of_its_own(tmp_path: Path) -> None:
     """Where nothing was found: it may be there."""
     builder = stores.StoreBuilder(tmp_path / "store")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from oracle import reference, stores
 
@@ -57,6 +58,30 @@ def test_one_flipped_bit(tmp_path: Path, which: int, with_queues: bool, rng: ran
         is_torn = which == 11 and not with_queues and (inside, bit) in ((39, 4), (39, 5))  # the log just seems to end
         assert own is not None or result.lost.num_rows or is_torn, (inside, bit)
         shutil.rmtree(tmp_path / "new")
+
+
+def test_units_of_lost_messages_are_not_counted_as_messages(tmp_path: Path) -> None:
+    """Nor after more was appended, or the queues were built anew."""
+    store = _store(tmp_path / "store", True)
+    lost = store.messages[4:6]
+    data = bytearray(store.segment(0).read_bytes())
+    data[lost[0].position : lost[-1].end] = b"?" * (lost[-1].end - lost[0].position)
+    store.segment(0).write_bytes(data)
+    new = rmqstore_spark.Store(str(tmp_path / "store")).salvage(str(tmp_path / "new"))
+
+    def counted() -> int:
+        of_queues = rmqstore_spark.Store(str(tmp_path / "new")).queues()
+        assert sum(of_queues["maxOffset"].to_pylist()) == count + 2
+        assert sum(rmqstore_spark.Store(str(tmp_path / "new")).topics()["messages"].to_pylist()) == count
+        return sum(of_queues["messages"].to_pylist())
+
+    count = new.messages
+    assert count == counted() == 10
+    rmqstore_spark.rebuild(str(tmp_path / "new"))
+    assert counted() == count
+    rmqstore_spark.write_store(str(tmp_path / "new"), pa.Table.from_pylist([{"topic": "T0", "body": b"more"}]))
+    count += 1
+    assert counted() == count
 
 
 def test_a_batch_topic_is_refused(tmp_path: Path) -> None:

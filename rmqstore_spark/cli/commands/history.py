@@ -8,7 +8,7 @@ from rmqstore_spark.cli.parameters import one_path, options_for, output_options
 from rmqstore_spark.query.options import OPTIONS, Use, check_columns, understand
 from rmqstore_spark.read.run.told import heard
 
-_FIRST = ["timestamp", "event", "topic", "details", "group", "queueId", "queueOffset"]  # of the columns in a table
+_FIRST = ["timestamp", "event", "topic", "group", "details", "queueId", "queueOffset"]  # of the columns in a table
 
 
 @command(
@@ -28,10 +28,12 @@ def history(path: str, wanted: str, output: Output, given: dict[str, str]) -> in
     how = {name: text for name, text in given.items() if name != "columns"}
     with heard() as damage:
         found = Store(path, **how).history(wanted)  # type: ignore[arg-type]
+    last = None
     if "columns" in named:
         check_columns(asked["columns"], found.schema.names)
         found = found.select(asked["columns"])
     elif output.is_table:
         found = found.select([*_FIRST, *(name for name in found.schema.names if name not in _FIRST)])
-    rows = output.put(found.schema, iter(found.to_batches()))
+        last = "details"
+    rows = output.put(found.schema, iter(found.to_batches()), last)
     return found_code(rows, [path], given, damage, f"key or id {wanted!r}")

@@ -84,10 +84,12 @@ class Record:
     Attributes:
         stretches: in the order of the log; none overlap.
         is_whole: whether our writer wrote nothing else; if not, no store time in the log can be known.
+        has_lost: whether queues have units of lost messages, which a salvage has put there (queue_block.lost_unit).
     """
 
     stretches: tuple[Written, ...] = ()
     is_whole: bool = True
+    has_lost: bool = False
 
     @property
     def has_any(self) -> bool:
@@ -129,7 +131,8 @@ def encode(record: Record) -> bytes:
         }
         for stretch in record.stretches
     ]
-    return json.dumps({"version": _VERSION, "written": said}, separators=(",", ":")).encode()
+    lost = {"lost": True} if record.has_lost else {}
+    return json.dumps({"version": _VERSION, "written": said, **lost}, separators=(",", ":")).encode()
 
 
 def understood(found: config.Table) -> Record | None:
@@ -140,7 +143,8 @@ def understood(found: config.Table) -> Record | None:
     stretches = [_written(each) for each in written]
     known = tuple(each for each in stretches if each is not None)
     in_order = all(before.stop <= after.start for before, after in itertools.pairwise(known))
-    return Record(known) if len(known) == len(stretches) and in_order else None
+    has_lost = found.get("lost") is True
+    return Record(known, has_lost=has_lost) if len(known) == len(stretches) and in_order else None
 
 
 def _written(found: Any) -> Written | None:
@@ -213,7 +217,7 @@ def extended(record: Record, new: Written, is_there: Callable[[Written], bool]) 
         stretches = [replace(each, runs=_halved(each.runs)) for each in stretches]
     while len(stretches) > _MOST_STRETCHES:
         stretches[:2] = [Written(stretches[0].start, stretches[1].stop, stretches[0].before, None)]
-    return Record(tuple(stretches))
+    return Record(tuple(stretches), has_lost=record.has_lost)
 
 
 def _follow(one: Written, other: Written) -> bool:

@@ -21,6 +21,9 @@ class QueueWriter:
         new: where changed and new files are made.
         file_size: bytes of each file.
         go_on: the queue offsets at which the queues in `directory` go on.
+
+    Attributes:
+        has_lost: whether units of lost messages were put anywhere.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class QueueWriter:
         self._directory = directory
         self._file_size = file_size
         self._go_on = go_on
+        self.has_lost = False
         self._tails = Tails(tree, directory, new, file_size)
 
     def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: bytes | None = None) -> int:
@@ -102,6 +106,7 @@ class QueueWriter:
         self._tails.finish(store_timestamp)
 
     def _append_lost(self, tail: Tail, lost: bytes, count: int) -> None:
+        self.has_lost = self.has_lost or count > 0
         while count:
             some = min(count, _LOST_AT_ONCE)
             self._tails.append(tail, memoryview(lost * some))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -120,8 +121,9 @@ class StoreFiles:
         self._tree.write_file(os.path.join(self._new, "checkpoint"), last)
 
     def put_times(self, record: Record) -> None:
-        """Note down the store times of all messages."""
-        times.put(self._tree, self._new, record)
+        """Note down the store times of all messages, once the queues are written."""
+        has_lost = record.has_lost or self.queues.has_lost
+        times.put(self._tree, self._new, replace(record, has_lost=has_lost))
 
     def put_config(self, files: Mapping[str, bytes]) -> None:
         """Make files in config/, by name."""
