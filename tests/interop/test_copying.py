@@ -315,3 +315,54 @@ def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
         ]
         assert all(row["storeTimestamp"].timestamp() >= now / 1000 + 10 for row in delivered)
         assert all(row["storeTimestamp"].timestamp() >= out / 1000 for row in timers)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
+def test_without_a_persons_messages(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
+    """A consumer of a copy from which messages were left out gets exactly the rest: a group goes on where it was, and
+    wherever one begins; new messages come after the queues' ends, and all that still holds after a crash."""
+    source, root = tmp_path / "source", tmp_path / "copy"
+    made = rows(rng, 400)
+    for number in rng.sample(range(398), 40):  # of the last one of all the queue offset would be given out again
+        made[number]["keys"] += " customer-4711"
+    made[-2]["keys"] = "customer-4711"
+    made[-2]["queueId"], made[-1]["queueId"] = 0, 1
+    writing.write(source, made, sizes=SIZES)
+    done = {queue_id: rng.randrange(40, 80) for queue_id in range(QUEUES)}
+    consumed(source, done)
+    left = {queue_id: [] for queue_id in range(QUEUES)}  # type: dict[int, list[int]]
+    ends = dict.fromkeys(range(QUEUES), 0)
+    for row in made:
+        queue_id = row["queueId"]
+        if "customer-4711" not in row["keys"].split(" "):
+            left[queue_id].append(ends[queue_id])
+        ends[queue_id] += 1
+    told = Store(source).copy(root, excludeKey="customer-4711").excluded.to_pylist()
+    assert [(row["messages"], row["found"], row["inBytes"]) for row in told] == [
+        (400 - sum(map(len, left.values())), 0, 0)
+    ]
+    expected = {
+        queue_id: [offset for offset in offsets if offset >= done[queue_id]] for queue_id, offsets in left.items()
+    }
+    with Broker(version, root, tmp_path / "home", SMALL) as broker:
+        client = broker.client()
+        found: dict[int, list[int]] = {queue_id: [] for queue_id in left}
+        for answer in client.run("consume", TOPIC, GROUP, sum(map(len, expected.values())), 3000):
+            found[answer["queueId"]].append(answer["queueOffset"])
+        assert found == expected
+        for queue_id, offsets in left.items():
+            stop = ends[queue_id]
+            for start in [0, *rng.sample(range(stop), 5)]:
+                assert pulled(client, TOPIC, queue_id, start, stop) == [offset for offset in offsets if offset >= start]
+            sent = client.run("send", TOPIC, queue_id, 2, "after")
+            assert [ack["queueOffset"] for ack in sent] == [stop, stop + 1]
+            offsets += [stop, stop + 1]
+        (keyed,) = client.run("query", TOPIC, "customer-4711")
+        assert keyed["commitLogOffsets"] == []
+        broker.kill()
+    with Broker(version, root, tmp_path / "home2", SMALL) as broker:
+        client = broker.client()
+        for queue_id, offsets in left.items():
+            assert pulled(client, TOPIC, queue_id, 0, offsets[-1] + 1) == offsets

@@ -25,7 +25,7 @@ from rmqstore_spark.query.selection import Selection, Texts
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.format.by_queue import Integers, QueueName
 from rmqstore_spark.store.format.system_topics import is_moved
-from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.files import Files, extents
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.write.build.kept_offsets import Lost
@@ -183,25 +183,26 @@ def _searching(store: Snapshot) -> ReadOptions:
 
 def _places(store: Snapshot, sought: bytes) -> Iterator[tuple[str, int]]:
     """The files with these bytes: the first place in each as text, and the number of places."""
-    for extent in store.log.extents:
-        segment = extent.segment
-        yield from _in_file(segment.path, sought, extent.start - segment.start, extent.stop - segment.start)
+    files = Files()
+    paths = [extent.segment.path for extent in store.log.extents]
     config = os.path.join(store.root, "config")
-    for name in sorted(os.listdir(config)):
-        path = os.path.join(config, name)
-        yield from _in_file(path, sought, 0, os.path.getsize(path))
+    paths += [os.path.join(config, name) for name in sorted(files.names(config))]
+    for path in paths:
+        yield from _in_file(path, sought, files)
 
 
-def _in_file(path: str, sought: bytes, start: int, stop: int) -> Iterator[tuple[str, int]]:
-    """The first place of some bytes in a part of a file, and the number of places; nothing where there is none."""
-    first, count, before = -1, 0, b""
-    with Files().file(path) as file:
-        for at in range(start, stop, _AT_ONCE):
-            data = before + file.read(at, min(_AT_ONCE, stop - at))
-            place = data.find(sought)
-            while place >= 0:
-                first, count = first if count else at - len(before) + place, count + 1
-                place = data.find(sought, place + 1)
-            before = data[len(data) - len(sought) + 1 :] if len(sought) > 1 else b""
+def _in_file(path: str, sought: bytes, files: Files) -> Iterator[tuple[str, int]]:
+    """The first place of some bytes in a file, and the number of places; nothing where there is none."""
+    first, count = -1, 0
+    with open(path, "rb") as file, files.file(path) as reading:
+        for start, stop in extents(file.fileno(), 0, reading.size):  # holes have none, and segments are mostly holes
+            before = b""
+            for at in range(start, stop, _AT_ONCE):
+                data = before + reading.read(at, min(_AT_ONCE, stop - at))
+                place = data.find(sought)
+                while place >= 0:
+                    first, count = first if count else at - len(before) + place, count + 1
+                    place = data.find(sought, place + 1)
+                before = data[len(data) - len(sought) + 1 :] if len(sought) > 1 else b""
     if count:
         yield f"{path}, position {first}", count
