@@ -80,6 +80,8 @@ cdef class Slide:
             while True:
                 with nogil:
                     failed = rmq_decode_file(decoder.decoder, filter, &walk, &slide, most, enough, &asked)
+                if chosen is not None:
+                    chosen.fail()
                 if failed or walk.status != RMQ_ASK:
                     break
                 chosen.ask(&asked)

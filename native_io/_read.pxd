@@ -30,9 +30,16 @@ cdef extern from "body_search.h" nogil:
 
 cdef extern from "conditions.h" nogil:
     enum:
-        RMQ_BY_OFFSET_MSG_ID, RMQ_BY_UNIQ_KEY, RMQ_BY_LIGHT_QUEUE, RMQ_BY_PROPERTY, RMQ_BY_BODY
+        RMQ_BY_OFFSET_MSG_ID, RMQ_BY_UNIQ_KEY, RMQ_BY_LIGHT_QUEUE, RMQ_BY_PROPERTY, RMQ_BY_BODY, RMQ_BY_PROPERTIES, \
+            RMQ_MOST_JUDGED_PROPERTIES
+    ctypedef struct rmq_text:
+        const uint8_t *bytes
+        int64_t size
+    ctypedef int (*rmq_properties_judge)(void *asked, const rmq_text *texts, int64_t count) noexcept
     ctypedef struct rmq_values:
         rmq_body_search *body
+        rmq_properties_judge judge
+        void *asked
     rmq_values *rmq_add_values(rmq_list *conditions, int32_t condition, int32_t field)
     ctypedef struct rmq_bounds:
         int64_t least
@@ -162,10 +169,14 @@ cdef extern from "arrow.h" nogil:
 
 cdef class Filter(OneAtATime):
     cdef rmq_filter filter
-    cdef object judge, body_judge
+    cdef object judge, body_judge, properties_judge, failure
     cdef int _add(self, int number, int field, values) except -1
     # Let the condition that was added last look into bodies.
     cdef int _search(self, const rmq_zstd_library *library) except -1
+    # Let the condition that was added last ask the judge of properties.
+    cdef int _ask_of_properties(self) except -1
+    # Raise what a judge raised.
+    cdef int fail(self) except -1
     # Have the judge decide on the queue of a unit, where a walk ended with ASK.
     cdef int ask(self, const rmq_unit *unit) except -1
 

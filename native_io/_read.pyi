@@ -63,12 +63,14 @@ class Filter:
             (least, most) offset of messages in that queue. Conditions are tested in the given order: those on tags,
             keys and msgId cost most. `property` has a mapping with one name and the value of that property, where the
             case of ASCII letters in names does not count; `body` one text, as bytes, that the body contains once it is
-            decompressed.
+            decompressed; `properties` names, in order, of which the properties_judge is told the values.
         explodes: whether each message of a batch (sysFlag 0xC0) is looked at: a batch is selected if one of its
             messages is. Without, the unit counts as one message.
         body_judge: whether a message is selected whose body is not decompressed here; called with the body as stored,
             and sysFlag. None: it is.
         zstd: as of Decoder.
+        properties_judge: whether a message is selected; called with the bytes of its properties, None for a missing
+            one. What it raises ends the walk.
 
     Raises:
         ValueError: a condition names no column, or one that is not in this list.
@@ -84,6 +86,7 @@ class Filter:
         explodes: bool = False,
         body_judge: Callable[[bytes, int], bool] | None = None,
         zstd: Sequence[int] = ...,
+        properties_judge: Callable[[tuple[bytes | None, ...]], bool] | None = None,
     ) -> None: ...
     def scan(
         self,

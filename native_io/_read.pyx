@@ -50,8 +50,8 @@ class UnitKind(enum.IntEnum):
 
 # In the order of conditions.h.
 _FIELDS = ("queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId", "tags", "keys", "word", "msgId",
-           "lightQueue", "property", "body")
-assert len(_FIELDS) == RMQ_BY_BODY + 1
+           "lightQueue", "property", "body", "properties")
+assert len(_FIELDS) == RMQ_BY_PROPERTIES + 1
 _OFFSET_MSG_ID = re.compile("[0-9A-F]{32}(?:[0-9A-F]{24})?")  # with an IPv4 and an IPv6 host
 _SHOWN = "\N{REPLACEMENT CHARACTER}"  # for what is no UTF-8
 
@@ -98,6 +98,8 @@ def _as_stored(int field, values):
         stored = {f"{name}\1{value}".encode() for name, value in values.items()}
     elif field == RMQ_BY_BODY:
         stored = set(values)
+    elif field == RMQ_BY_PROPERTIES:
+        return [name.encode() for name in values]  # in their order, as the judge takes them
     else:
         stored = {str.encode(value) for value in values}
     return sorted(stored, key=lambda value: (len(value), value))
@@ -123,9 +125,23 @@ cdef int judge_body(void *asked, const uint8_t *body, int64_t n, int32_t sys_fla
         return True
 
 
+cdef int judge_properties(void *asked, const rmq_text *texts, int64_t count) noexcept with gil:
+    """What the judge says of the values of properties. After an error nothing is selected, and the walk ends with it."""
+    cdef Filter self = <Filter>asked
+    cdef int64_t i
+    if self.failure is not None:
+        return False
+    try:
+        return bool(self.properties_judge(tuple([
+            None if texts[i].bytes == NULL else texts[i].bytes[:texts[i].size] for i in range(count)])))
+    except BaseException as why:
+        self.failure = why
+        return False
+
+
 cdef class Filter(OneAtATime):
     def __cinit__(self, *, store_timestamp=_ANY, commit_log_offset=_ANY, judge=None, conditions=(), bint explodes=False,
-                  body_judge=None, zstd=(0, 0, 0)):
+                  body_judge=None, zstd=(0, 0, 0), properties_judge=None):
         cdef rmq_zstd_library library = zstd_library(zstd)
         self.filter.explodes = explodes
         self.filter.store_timestamp = _bounds(store_timestamp)
@@ -133,13 +149,18 @@ cdef class Filter(OneAtATime):
         self.filter.any_queue = judge is None
         self.judge = judge
         self.body_judge = body_judge
+        self.properties_judge = properties_judge
         for number, condition in enumerate(conditions):
             if not condition or not set(condition) <= set(_FIELDS):
                 raise ValueError(f"a condition must be about some of {_FIELDS}, found {condition}")
             for name, values in condition.items():
                 if name in ("property", "body") and len(values) != 1:
                     raise ValueError(f"a condition on {name} has one value, found {len(values)}")
+                if name == "properties" and (properties_judge is None or len(values) > RMQ_MOST_JUDGED_PROPERTIES):
+                    raise ValueError(f"properties need a judge, and are {RMQ_MOST_JUDGED_PROPERTIES} at most")
                 self._add(number, _FIELDS.index(name), values)
+                if name == "properties":
+                    self._ask_of_properties()
                 if name == "body":
                     self._search(&library)
 
@@ -152,6 +173,18 @@ cdef class Filter(OneAtATime):
         if added.body == NULL:
             raise MemoryError()
         self.filter.looks_in_bodies = True
+        return 0
+
+    cdef int _ask_of_properties(self) except -1:
+        cdef rmq_values *added = <rmq_values *>self.filter.conditions.data + self.filter.conditions.size - 1
+        added.judge = judge_properties
+        added.asked = <void *>self
+        return 0
+
+    cdef int fail(self) except -1:
+        if self.failure is not None:
+            why, self.failure = self.failure, None
+            raise why
         return 0
 
     cdef int _add(self, int number, int field, values) except -1:
@@ -192,6 +225,7 @@ cdef class Filter(OneAtATime):
             while True:
                 with nogil:
                     rmq_select(&self.filter, &walk, out, capacity, &asked)
+                self.fail()
                 if walk.status != RMQ_ASK:
                     return end_walk(&walk)
                 self.ask(&asked)
@@ -226,6 +260,7 @@ cdef class Filter(OneAtATime):
             while status == RMQ_ASK:
                 with nogil:
                     status = rmq_pick(&self.filter, &claims, &chosen[0], &asked)
+                self.fail()
                 if status == RMQ_ASK:
                     self.ask(&asked)
         finally:

@@ -30,7 +30,13 @@ enum {
     RMQ_BY_LIGHT_QUEUE, /* one of the message's light queues, with bounds of its offset there */
     RMQ_BY_PROPERTY,    /* name 0x01 value: a single one */
     RMQ_BY_BODY,        /* bytes that the body contains: a single text */
+    RMQ_BY_PROPERTIES,  /* what a judge says of the values of some properties, whose names are the values */
 };
+
+enum { RMQ_MOST_JUDGED_PROPERTIES = 64 };
+
+/* Says of the values of properties, with NULL for those that are missing, whether their message is selected. */
+typedef int (*rmq_properties_judge)(void *asked, const rmq_text *texts, int64_t count);
 
 typedef struct {
     int64_t at, size; /* in rmq_values.bytes */
@@ -50,6 +56,8 @@ typedef struct {
     rmq_list bounds; /* of rmq_bounds: of each value, where the field is the light queue */
     int64_t longest;
     rmq_body_search *body; /* where the field is the body */
+    rmq_properties_judge judge; /* where the field is properties */
+    void *asked;
     uint8_t *shown; /* space for a text as shown; NULL where no value has U+FFFD: texts then differ if bytes do */
 } rmq_values;
 
@@ -183,6 +191,28 @@ __attribute__((noinline)) static int rmq_has_property(const rmq_values *v, const
     return holds;
 }
 
+/* What the judge says of the last property of each name, in the order of the names. */
+__attribute__((noinline)) static int rmq_are_selected(const rmq_values *v, const rmq_unit *u) {
+    rmq_text texts[RMQ_MOST_JUDGED_PROPERTIES] = {{0}};
+    const rmq_value *const names = v->spans.data;
+    const int64_t count = v->spans.size < RMQ_MOST_JUDGED_PROPERTIES ? v->spans.size : RMQ_MOST_JUDGED_PROPERTIES;
+    const uint8_t *p = u->properties, *const stop = p + u->properties_length;
+    while (p < stop) {
+        const uint8_t *end = memchr(p, 2, (size_t)(stop - p));
+        if (end == NULL) end = stop;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t n = names[i].size;
+            if (end - p > n + 1 && p[n] == 1 && memcmp(p, (const uint8_t *)v->bytes.data + names[i].at, (size_t)n) == 0) {
+                texts[i].bytes = p + n + 1;
+                texts[i].size = end - p - n - 1;
+                break;
+            }
+        }
+        p = end < stop ? end + 1 : stop;
+    }
+    return v->judge(v->asked, texts, count);
+}
+
 /* Does the body contain the text? */
 __attribute__((noinline)) static int rmq_has_in_body(const rmq_values *v, const rmq_unit *u) {
     const rmq_value *const span = v->spans.data;
@@ -212,6 +242,7 @@ static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labe
     case RMQ_BY_UNIQ_KEY: return rmq_is_property(v, labels->uniq_key);
     case RMQ_BY_PROPERTY: return rmq_has_property(v, u);
     case RMQ_BY_BODY: return rmq_has_in_body(v, u);
+    case RMQ_BY_PROPERTIES: return rmq_are_selected(v, u);
     default: return rmq_is_in_light_queue(v, u);
     }
 }

@@ -98,6 +98,7 @@ class SelectOptions(TypedDict, total=False):
     offsetMsgId: str
     bodyContains: Bytes
     property: Properties
+    sql92: str
     startingTimestamp: Time
     endingTimestamp: Time
     startingOffsets: Offsets

@@ -29,6 +29,7 @@ from rmqstore_spark.query.option_values import (
     parse_word,
     refuse_list,
 )
+from rmqstore_spark.query.sql92 import Sql92
 from rmqstore_spark.store.format.message import host_bytes
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE as QUEUE_UNIT_SIZE
 
@@ -194,6 +195,7 @@ COMMITLOGS = Type(_names, python.PATHS, "PATHS", is_path=True)
 OTHER_STORE = Type(_text, python.PATH, "PATH", is_path=True)
 BODY = Type(parse_body, python.BYTES, "TEXT")
 PROPERTIES = Type(parse_properties, python.PROPERTIES, "NAME=VALUE")
+SQL92 = Type(Sql92, metavar="EXPRESSION")
 BY = Type(parse_by, python.COLUMNS, "NAMES")
 COLUMNS = Type(_names, python.COLUMNS, "NAMES")
 TOPICS = Type(parse_topics, python.NAMES, "TOPICS")

@@ -263,6 +263,7 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
         ids=values["msgId"] or frozenset(),
         offset_msg_id=values["offsetMsgId"],
         properties=values["property"] or frozenset(),
+        sql92=values["sql92"],
         body=values["bodyContains"],
         store_timestamp=_times(values["startingTimestamp"], values["endingTimestamp"]),
         explodes=values["explodeBatches"],

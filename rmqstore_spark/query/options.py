@@ -193,6 +193,14 @@ _READ_TABLE = (
         _EVERYWHERE | Use.SELECT,
     ),
     Option(
+        "sql92",
+        "",
+        types.SQL92,
+        "messages that a consumer with this expression of RocketMQ's filter language would get: "
+        "`a > 5 AND b IS NOT NULL`",
+        _EVERYWHERE | Use.SELECT,
+    ),
+    Option(
         "startingTimestamp",
         "",
         types.INSTANT,

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from rmqstore_spark.query.pattern import Pattern
+from rmqstore_spark.query.sql92 import Sql92
 
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class Selection:
         ids: each must be the UNIQ_KEY or the offsetMsgId.
         properties: pairs of a name, in which the case of ASCII letters does not count, and the value that the last
             property of that name must have.
+        sql92: what an expression of RocketMQ's filter language must say of the properties; None: anything.
         body: bytes that the body must contain, as its producer sent it; None: any body.
         explodes: whether each message of a batch counts as one; else the whole batch does, with what its unit says.
     """
@@ -120,14 +122,15 @@ class Selection:
     offset_msg_id: OneOf = None
     ids: frozenset[str] = frozenset()
     properties: frozenset[tuple[str, str]] = frozenset()
+    sql92: Sql92 | None = None
     body: bytes | None = None
     commit_log_offset: Numbers = ALL
     store_timestamp: Numbers = ALL
     explodes: bool = True
 
     def narrowed(self, other: "Selection") -> "Selection":
-        """The messages that both select; `other` has no `assigned`, `offsets`, `light`, `properties` and `body`, which
-        only options give."""
+        """The messages that both select; `other` has no `assigned`, `offsets`, `light`, `properties`, `sql92` and
+        `body`, which only options give."""
         return replace(
             self,
             topic=self.topic & other.topic,

@@ -50,6 +50,7 @@ TEXTS: dict[Type, str] = {
     types.COMMITLOGS: "/a,/b",
     types.OTHER_STORE: "/other",
     types.BODY: "a",
+    types.SQL92: "a = 1",
     types.PROPERTIES: '{"A": "a"}',
     types.BY: "topic,hour",
     types.COLUMNS: "topic,keys",

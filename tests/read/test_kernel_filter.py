@@ -67,5 +67,5 @@ def test_every_part_of_a_selection_is_tried() -> None:
     """But those that are about queues, which are asked by their name (tests/kernel/test_select.py; light ones:
     tests/read/test_light_queues.py), what a batch counts as (tests/kernel/test_batches.py), and what only options ask
     for (tests/read/test_contents.py)."""
-    others = {"topic", "assigned", "queue_id", "offsets", "light", "explodes", "properties", "body"}
+    others = {"topic", "assigned", "queue_id", "offsets", "light", "explodes", "properties", "sql92", "body"}
     assert {field.name for field in fields(Selection)} == {*KINDS, *others}

@@ -1,13 +1,15 @@
 """A selection in the form that the kernel tests, before any message is decoded."""
 
 import functools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from native_io import Filter
 from rmqstore_spark.query.selection import ALL, Numbers, Selection
+from rmqstore_spark.query.sql92 import Sql92
 from rmqstore_spark.store.format.bodies import BadBodyError, decompress, zstd_functions
 
+_KEPT_ANSWERS = 1024
 _TIMES = Numbers(-((1 << 63) // 1000), ((1 << 63) - 1) // 1000)  # milliseconds that fit an Arrow timestamp[us]
 
 
@@ -28,8 +30,21 @@ def kernel_filter(selection: Selection) -> Filter:
         conditions=list(_conditions(selection, times)),
         explodes=selection.explodes,
         body_judge=None if selection.body is None else functools.partial(_may_contain, selection.body),
+        properties_judge=None if selection.sql92 is None else _judge(selection.sql92),
         zstd=zstd_functions() if selection.body is not None else (0, 0, 0),
     )
+
+
+def _judge(asked: Sql92) -> Callable[[tuple[bytes | None, ...]], bool]:
+    """Does an expression match a message, by the values of its properties? The last answers are kept, as many messages
+    have the same values."""
+    matches = asked.judge()
+
+    @functools.lru_cache(_KEPT_ANSWERS)
+    def judged(values: tuple[bytes | None, ...]) -> bool:
+        return matches([None if value is None else value.decode(errors="replace") for value in values])
+
+    return judged
 
 
 def _may_contain(wanted: bytes, body: bytes, sys_flag: int) -> bool:
@@ -56,6 +71,8 @@ def _conditions(selection: Selection, times: Numbers) -> Iterator[Mapping[str, C
         yield {"lightQueue": {name: (offsets.least, offsets.most) for name, offsets in selection.light.items()}}
     for name, value in sorted(selection.properties):
         yield {"property": {name: value}}
+    if selection.sql92 is not None:
+        yield {"properties": selection.sql92.names}
     for message_id in selection.ids:
         # A broker's id is hex, in upper or lower case; a client's may be any text.
         yield {"offsetMsgId": [message_id.upper()], "msgId": [message_id]}
