@@ -11,6 +11,7 @@ cdef extern from "file.h" nogil:
         int64_t bytes
         int64_t requests
         int error
+        int flags
 
 cdef extern from "short_queues.h" nogil:
     ctypedef struct rmq_queue_head:

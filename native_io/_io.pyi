@@ -49,6 +49,7 @@ class Slide:
         enough: int,
         chosen: Filter | None = None,
         wrapping: Wrapping | None = None,
+        flags: int = 0,
     ) -> Walked:
         """Decoder.scan() over as many windows as a batch needs, each read from a file: one call makes a batch.
 
@@ -59,6 +60,7 @@ class Slide:
             most: the most units to decode.
             enough: bytes of Arrow data; the call ends after the window that reaches them.
             chosen: selects the units to decode; None: all. The call ends after 32 MiB of the log in any case.
+            flags: of preadv2().
 
         Returns:
             Walked, as from the function scan. FULL: decode() only has to be called again. MORE: the unit at the
@@ -80,6 +82,7 @@ def gather(
     lengths: npt.NDArray[np.int64],
     *,
     slack: int,
+    flags: int = 0,
 ) -> tuple[int, int, int]:
     """Read from many offsets of a file into one buffer.
 
@@ -90,6 +93,7 @@ def gather(
         window_offsets, lengths: filled with the position in the buffer where each offset's bytes begin, and their
             number (fewer than asked for where the file ends, more where neighbours were read with them).
         slack: stretches at most this many bytes apart are read in one request.
+        flags: of preadv2().
 
     Returns:
         (count, bytes, requests): offsets[:count] were read.

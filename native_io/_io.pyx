@@ -36,7 +36,7 @@ cdef class Slide:
                 f"expected {ahead} bytes ahead and {shown} shown from {base} on to fit into a window of {size} bytes"
             )
         self.window = window
-        self.slide = rmq_slide(rmq_file(-1, 0, 0, 0), 0, 0, &window[0], size, base, shown, ahead)
+        self.slide = rmq_slide(rmq_file(-1, 0, 0, 0, 0), 0, 0, &window[0], size, base, shown, ahead)
 
     @property
     def base(self):
@@ -60,7 +60,7 @@ cdef class Slide:
 
     def decode(self, Decoder decoder not None, int fd, *, int64_t start, int64_t end, int64_t position, int64_t stop,
                int64_t segment_end, bint verify_crc, int64_t most, int64_t enough, Filter chosen=None,
-               Wrapping wrapping=None):
+               Wrapping wrapping=None, int flags=0):
         cdef rmq_filter *filter = NULL
         cdef rmq_unit asked
         cdef rmq_walk walk
@@ -71,7 +71,7 @@ cdef class Slide:
         check_offsets(slide.shown, slide.base, max(slide.base, position), segment_end)
         walk = rmq_walk(NULL, 0, position, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0),
                         wrapping_of(wrapping))
-        slide.file, slide.start, slide.end = rmq_file(fd, 0, 0, 0), start, end
+        slide.file, slide.start, slide.end = rmq_file(fd, 0, 0, 0, flags), start, end
         if chosen is not None:
             chosen.enter()
             filter = &chosen.filter
@@ -98,9 +98,9 @@ cdef class Slide:
 
 def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes not None,
            uint8_t[::1] buffer not None, int64_t[::1] window_offsets not None, int64_t[::1] lengths not None, *,
-           int64_t slack):
+           int64_t slack, int flags=0):
     cdef int64_t n = offsets.shape[0], done = 0
-    cdef rmq_file file = rmq_file(fd, 0, 0, 0)
+    cdef rmq_file file = rmq_file(fd, 0, 0, 0, flags)
     cdef rmq_gathered out
     if min(sizes.shape[0], window_offsets.shape[0], lengths.shape[0]) < n:
         raise ValueError(f"{n} offsets need as many sizes, window_offsets and lengths")
@@ -117,7 +117,7 @@ def read_short_queues(bytes paths not None, int64_t[::1] numbers not None, int64
                       uint8_t[::1] buffer not None):
     cdef int64_t n = numbers.shape[0], room, i
     cdef const char *path = paths
-    cdef rmq_file cost = rmq_file(-1, 0, 0, 0)
+    cdef rmq_file cost = rmq_file(-1, 0, 0, 0, 0)
     if paths.count(b"\0") != n or not paths.endswith(b"\0") or sizes.shape[0] != n:
         raise ValueError(f"{n} numbers need as many sizes, and paths that end with a NUL each")
     room = buffer.shape[0] // n
@@ -133,7 +133,7 @@ def read_short_queues(bytes paths not None, int64_t[::1] numbers not None, int64
 def read_queue_heads(bytes paths not None, int64_t[:, ::1] heads not None, uint8_t[::1] buffer not None):
     cdef int64_t n = heads.shape[0], room, i
     cdef const char *path = paths
-    cdef rmq_file cost = rmq_file(-1, 0, 0, 0)
+    cdef rmq_file cost = rmq_file(-1, 0, 0, 0, 0)
     cdef rmq_queue_head head
     if paths.count(b"\0") != n or not paths.endswith(b"\0") or heads.shape[1] != 6:
         raise ValueError(f"{n} rows of heads need 6 columns, and as many paths that end with a NUL each")
@@ -173,7 +173,7 @@ def follow_chains(int fd, const uint8_t[::1] start not None, const int32_t[::1] 
     for i in range(n):
         if hashes[i] < 0:
             raise ValueError(f"a key hash is not negative, found {hashes[i]}")
-    file = rmq_index_file(address(start), start.shape[0], rmq_file(fd, 0, 0, 0), begin_offset, end_offset, count, items,
+    file = rmq_index_file(address(start), start.shape[0], rmq_file(fd, 0, 0, 0, 0), begin_offset, end_offset, count, items,
                           <uint32_t>slots)
     found.data = NULL
     found.size = found.capacity = 0

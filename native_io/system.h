@@ -11,13 +11,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Numbers that the headers of such a machine lack. */
 #if defined(__x86_64__)
-enum { RMQ_RENAMEAT2 = 316, RMQ_STATX = 332 };
+enum { RMQ_RENAMEAT2 = 316, RMQ_PREADV2 = 327, RMQ_STATX = 332 };
 #elif defined(__aarch64__)
-enum { RMQ_RENAMEAT2 = 276, RMQ_STATX = 291 };
+enum { RMQ_RENAMEAT2 = 276, RMQ_PREADV2 = 286, RMQ_STATX = 291 };
 #else
 #ifndef SYS_renameat2
 #define SYS_renameat2 (-1)
@@ -25,7 +26,10 @@ enum { RMQ_RENAMEAT2 = 276, RMQ_STATX = 291 };
 #ifndef SYS_statx
 #define SYS_statx (-1)
 #endif
-enum { RMQ_RENAMEAT2 = SYS_renameat2, RMQ_STATX = SYS_statx };
+#ifndef SYS_preadv2
+#define SYS_preadv2 (-1)
+#endif
+enum { RMQ_RENAMEAT2 = SYS_renameat2, RMQ_PREADV2 = SYS_preadv2, RMQ_STATX = SYS_statx };
 #endif
 
 enum {
@@ -47,6 +51,16 @@ static inline int rmq_status_at(int directory, const char *name, struct stat *st
 }
 
 static inline int rmq_status_of(int fd, struct stat *status) { return rmq_status_at(fd, "", status, RMQ_AT_EMPTY_PATH); }
+
+/* preadv2() of one buffer. Its position is one argument where a long has 64 bits; elsewhere flags are not known: ENOSYS. */
+static inline ssize_t rmq_pread_with(int fd, void *to, size_t n, int64_t at, int flags) {
+    const struct iovec buffer = {to, n};
+    if (sizeof(long) < sizeof at) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return (ssize_t)syscall(RMQ_PREADV2, fd, &buffer, 1, (long)at, 0, flags);
+}
 
 /* renameat2(), which swaps two names in one step: 0, or -1 and errno. */
 static inline int rmq_exchange(int above, const char *name, int other_above, const char *other) {

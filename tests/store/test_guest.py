@@ -23,6 +23,7 @@ from native_io import resident
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.store.io import files as files_module
 from rmqstore_spark.store.io import guest
 from rmqstore_spark.store.io.files import Files, Prices, ReadFile
 from rmqstore_spark.store.io.guest import Manners, Pace, Traces
@@ -78,6 +79,13 @@ def segments_of(store: Path) -> list[Path]:
 # ---- memory
 
 
+@pytest.fixture(params=["passing by", "dropping"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to leave memory as it was: by the system's own reads where it has such, and as on an older system."""
+    if request.param == "dropping":
+        monkeypatch.setattr(files_module, "passing_by", lambda fd, is_log: 0)
+
+
 def test_pages_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(1_000_001))
@@ -95,6 +103,7 @@ def test_pages_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("size", [3 * MIB, 100 * MIB])
 def test_a_scan_leaves_memory_as_it_was(store: Path, size: int) -> None:
     segments = segments_of(store)
@@ -107,6 +116,7 @@ def test_a_scan_leaves_memory_as_it_was(store: Path, size: int) -> None:
     assert sum(int(pages_of(path).sum()) for path in segments) > 10 * MIB // mmap.PAGESIZE  # so we would have seen it
 
 
+@pytest.mark.usefixtures("way")
 def test_so_does_a_read_of_single_messages(store: Path) -> None:
     segments = segments_of(store)
     before = [forget(path, (3 * MIB, 5 * MIB)) for path in segments]

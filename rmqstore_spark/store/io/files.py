@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from native_io import gather
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, NotAStoreError, RmqStoreError, StorageError
-from rmqstore_spark.store.io.guest import Guest, Manners, Pace, Traces
+from rmqstore_spark.store.io.guest import Guest, Manners, Pace, Traces, passing_by
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.io.schedule import Serial
 from rmqstore_spark.store.io.storage import Storage
@@ -302,9 +302,11 @@ class OpenFile(Protocol):
 
     Attributes:
         path: the file.
+        flags: of preadv2(), for the kernel's reads from `descriptor`.
     """
 
     path: str
+    flags: int
 
     def __enter__(self) -> "OpenFile": ...
 
@@ -379,7 +381,8 @@ class ReadFile:
         self.path = path
         self._files = files
         self._fd = files.open(path)
-        self._guest = files.guest(self._fd, is_log)
+        self.flags = passing_by(self._fd, is_log) if files.manners.drop_cache else 0
+        self._guest = files.guest(self._fd, is_log and not self.flags)
 
     def __enter__(self) -> "ReadFile":
         return self
@@ -417,7 +420,7 @@ class ReadFile:
         done = 0
         while done < len(buffer):
             try:
-                n = os.preadv(self._fd, [buffer[done:]], offset + done)
+                n = os.preadv(self._fd, [buffer[done:]], offset + done, self.flags)
             except OSError as why:
                 raise cannot_read(self.path, why, offset + done) from None
             self._files.count(1, n)
@@ -444,7 +447,14 @@ class ReadFile:
             self._guest.before_gathering(offsets, sizes, len(buffer))
         try:
             count, size, requests = gather(
-                self._fd, offsets, sizes, buffer, window_offsets, lengths, slack=self._files.prices.gap
+                self._fd,
+                offsets,
+                sizes,
+                buffer,
+                window_offsets,
+                lengths,
+                slack=self._files.prices.gap,
+                flags=self.flags,
             )
         except OSError as why:
             raise cannot_read(self.path, why) from None

@@ -24,6 +24,7 @@ _PAGES = _BLOCK // mmap.PAGESIZE
 _AHEAD = 32 * 1024 * 1024
 _STEP = 128 * 1024  # bytes of read-ahead that arrive at a time, at least
 _OVERSLEPT = 0.1  # seconds
+_PASSING_BY = 0x80  # RWF_DONTCACHE of linux/fs.h
 _BEYOND = 1 << 30  # bytes, so far after a file's end that no page can be there
 
 
@@ -38,6 +39,20 @@ class Manners:
 
     drop_cache: bool = False
     bytes_per_second: int | None = None
+
+
+def passing_by(fd: int, is_log: bool) -> int:
+    """The flags of preadv2() with which reads of an open segment leave no page in memory that was not there; 0 where
+    the system has none, or not for this file system: there Traces drops pages. Linux has them since 6.14.
+
+    From then on the system does not read ahead in the file, of whatever kind: pages that nobody reads would stay.
+    """
+    with contextlib.suppress(OSError, NotImplementedError):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        if is_log:
+            os.preadv(fd, [bytearray(1)], 0, _PASSING_BY)
+            return _PASSING_BY
+    return 0
 
 
 class Pace:

@@ -104,6 +104,7 @@ class Window:
                 enough=budget.nbytes,
                 chosen=chosen,
                 wrapping=self.segment.wrapping,
+                flags=self._file.flags,
             )
         except OSError as why:
             raise cannot_read(self.segment.path, why, slide.base - self.segment.start) from None

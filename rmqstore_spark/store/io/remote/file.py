@@ -37,6 +37,7 @@ class RemoteFile:
     """
 
     descriptor = None
+    flags = 0
 
     def __init__(self, path: str, pin: Pin, ranges: Ranges, pages: PageCache, ahead: ReadAhead, gap: int) -> None:
         self.path = path
