@@ -61,7 +61,7 @@ def usage_of(
     if most_bytes is not None and size > most_bytes:
         return None
     if queues is None or gaps is None or size > store.log.size // 2:
-        return _of_batches(messages(store, _to_read(options), options.selection, _columns(by)), by), LOG
+        return _of_log(store, options, by)
     schema = _schema(by)
     rows: dict[tuple[str | int, ...], list[int]] = {}
     for queue, count, nbytes in units_of_each(store, _covered(store.log.extents, gaps), queues):
@@ -74,8 +74,15 @@ def usage_of(
     of_queues = pa.table([array(each, field.type) for each, field in zip(columns, schema, strict=True)], schema)
     if not size:
         return of_queues, QUEUES
-    of_gaps = _of_batches(_read(store, options, gaps, _columns(by)), by)
+    try:
+        of_gaps = _of_batches(_read(store, replace(options, mode="FAILFAST"), gaps, _columns(by)), by)
+    except DamagedStoreError:  # the log is damaged there, or a unit lies about where its message ends
+        return None if most_bytes is not None and store.log.size > most_bytes else _of_log(store, options, by)
     return _grouped([of_queues, of_gaps], by), BOTH
+
+
+def _of_log(store: Snapshot, options: ReadOptions, by: Sequence[str]) -> tuple[pa.Table, str]:
+    return _of_batches(messages(store, _to_read(options), options.selection, _columns(by)), by), LOG
 
 
 def _queues(store: Snapshot, selection: Selection) -> list[Queue] | None:

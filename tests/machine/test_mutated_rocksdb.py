@@ -15,6 +15,7 @@ from machine import rocksdb_queues, rocksdb_stores
 
 def test_mutated_queues(rng: random.Random, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
+    rocksdb_queues.try_seed(1004)  # a last unit lied about where its message ends, and table usage raised
     for _ in range(3):
         rocksdb_queues.try_seed(rng.randrange(1 << 32), mutations=5)
 

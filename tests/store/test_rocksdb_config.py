@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from oracle import rocksdb
 from support import flavours, remote
 
 from rmqstore_spark import Store
+from rmqstore_spark.errors import DeletedMeanwhileError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.remote.files import RemoteFiles
+from rmqstore_spark.store.rocksdb.database import Database
+from rmqstore_spark.store.rocksdb.entries import Entries
 from rmqstore_spark.store.structures import config
 from rmqstore_spark.store.structures.rocksdb_config import config_in_rocksdb
+from rmqstore_spark.store.structures.rocksdb_popped import Popped, popped_in_rocksdb
 
 WITH_OFFSETS = ("rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata")
 PLACES = {"rocksdb-all": "consumerOffsets", "rocksdb-all-v2": "rdb", "rocksdb-metadata": "metadata"}
@@ -148,3 +154,44 @@ def test_a_copy_has_the_groups(name: str, unpack: Unpack, tmp_path: Path, caplog
     }
     assert {place: offsets.get(place) for place in consumed(events)} == consumed(events)
     assert not [text for text in caplog.messages if "config" in text and "new store" in text]
+
+
+# ---- while a broker runs
+
+
+def test_tables_that_go_away_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker compacts configuration and popped messages between the opening of a database and its reading."""
+    entries: dict[str, dict[str, list[rocksdb.Record]]] = {
+        "config/topics": {"default": [(b"T", b'{"topicName":"T"}')]},
+        "config/consumerOffsets": {"default": [(b"T@G", b'{"offsetTable":{"0":7}}')]},
+        "kvStore": {"popState": [(b"key", b'{"offset":3}')]},
+    }
+    for place, part in entries.items():
+        rocksdb.write(tmp_path / place, [part], {})
+    scan, compacted = Database.scan, []
+
+    def after_compaction(database: Database, *of: Any) -> Iterator[Entries]:
+        place = str(Path(database.directory).relative_to(tmp_path))
+        if place not in compacted:
+            compacted.append(place)
+            shutil.rmtree(database.directory)
+            rocksdb.write(tmp_path / place, [entries[place]], {}, first=100)
+        return scan(database, *of)
+
+    monkeypatch.setattr(Database, "scan", after_compaction)
+    topics, offsets = (config_in_rocksdb(str(tmp_path), part, Files()) for part in ("topics", "offsets"))
+    assert (topics and topics.table, offsets and offsets.table) == ({"T": {"topicName": "T"}}, {"T@G": {"0": 7}})
+    assert popped_in_rocksdb(str(tmp_path), Files()) == Popped([{"offset": 3}])
+    assert sorted(compacted) == sorted(entries)
+
+
+def test_a_database_that_changes_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rocksdb.write(tmp_path / "config" / "topics", [{"default": [(b"T", b"{}")]}], {})
+
+    def gone(database: Database, *of: Any) -> Iterator[Entries]:
+        raise DeletedMeanwhileError("gone")
+
+    monkeypatch.setattr(Database, "scan", gone)
+    found = config_in_rocksdb(str(tmp_path), "topics", Files())
+    assert found is not None
+    assert found.why_not == f"{tmp_path}/config/topics: its files come and go while they are read"

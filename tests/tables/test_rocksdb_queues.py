@@ -321,3 +321,23 @@ def test_a_database_that_cannot_be_read(
         str(root / "consumequeue")
     ]
     assert {row["queueType"] for row in rows_of("queues", root)} == {"rocksdb"}
+
+
+@pytest.mark.parametrize("how", ["damaged", "behind"])
+def test_ids_are_looked_up_without_the_queues(how: str, tmp_path: Path) -> None:
+    """Items of an index are by topic; some topics are only named by queues, which a killed broker has not written."""
+    root = flavours.unpack_store("rocksdb-all", tmp_path)
+    if how == "damaged":
+        for table in (root / "consumequeue").glob("*.sst"):
+            table.write_bytes(b"\xff" + table.read_bytes()[1:])
+    else:
+        shutil.rmtree(root / "consumequeue")
+        rocksdb.write(root / "consumequeue", [{"offset": [(b"k", b"v")]}], {})
+    rows = [row for row in reference.read_store(root) if row["msgId"]]
+    assert {row["topic"] for row in rows} >= {"rmq_sys_wheel_timer", "%RETRY%PopG_Rk", "RMQ_SYS_TRANS_HALF_TOPIC"}
+    for name in {row["msgId"] for row in rows}:
+        options = reading.options_of(root, msgId=name)
+        plan = reading.forced_plan(options, reading.new_files(reading.FREE))
+        found = [row for task in plan.tasks for row in reading.read_one(task, options, ["commitLogOffset"])]
+        wanted = [row["commitLogOffset"] for row in rows if name in (row["msgId"], row["offsetMsgId"])]
+        assert sorted(row["commitLogOffset"] for row in found) == wanted

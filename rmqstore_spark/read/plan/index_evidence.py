@@ -21,9 +21,11 @@ from rmqstore_spark.read.plan.prune import physical_offset_of
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.clock import may_hold
 from rmqstore_spark.store.format.message import Header as UnitHeader
+from rmqstore_spark.store.format.system_topics import RETRY_PREFIX, TRANSACTION_TOPICS, WAITING_TOPICS
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import group_entries
 from rmqstore_spark.store.structures.indexfile import (
     Hashes,
     Header,
@@ -47,6 +49,7 @@ class IndexedNames:
     Attributes:
         names: keys or ids.
         topics: the topics that selected messages can be in. A topic of which only messages are left is not among them.
+        are_sure: whether all topics are known that have queues. Not if a RocksDB of queues cannot be read.
         offsets: of the units that ids name as well: a text may be one of two kinds of id.
         hashes: the hashes of all names in all topics.
 
@@ -58,16 +61,27 @@ class IndexedNames:
         self.names = selection.names or frozenset([min(selection.ids)])
         offsets = [] if selection.names else [physical_offset_of(name) for name in self.names]
         self.offsets = [offset for offset in offsets if offset is not None]
+        self.are_sure = True
         if selection.topic.among is not None:
             topics = set(selection.topic.among)
         elif selection.assigned is not None:
             topics = set(selection.assigned)
         else:
-            topics = store.queues.topics | set(store.topics) | store.consumed_topics
+            topics = store.queues.topics | set(store.topics) | store.consumed_topics | _of_the_broker(store)
+            self.are_sure = store.queues.why_not is None
             selection.topic.learn(topics)
         self.topics = [topic for topic in sorted(topics) if selection.wants_topic(topic)]
         hashes = {key_hash(topic, name) for topic in self.topics for name in self.names}
         self.hashes: Hashes = np.fromiter(hashes, np.int32)
+
+
+def _of_the_broker(store: Snapshot) -> set[str]:
+    """The topics that a broker makes by itself, and names nowhere but in its queues, if it is not sure that queues have
+    all there are: in RocksDB they may lack the end. (Config v2 has no topics of retries.)"""
+    if not store.queues.may_lack_topics:
+        return set()
+    groups = {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)}
+    return {*WAITING_TOPICS, *TRANSACTION_TOPICS, *(RETRY_PREFIX + group for group in groups)}
 
 
 class LiveUnit(NamedTuple):

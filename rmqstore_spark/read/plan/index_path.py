@@ -67,6 +67,10 @@ class IndexPath:
         """
         if any(REPLACEMENT in text for text in (*self._names.names, *self._names.topics)):
             raise NoIndexError("index: no key in an index has U+FFFD")
+        if not self._names.are_sure:
+            raise NoIndexError(
+                f"index: its items are by topic, and some topics are not known: {self._store.queues.why_not}"
+            )
         if not self._names.topics and not self._store.known_topics:
             raise NoIndexError(
                 "index: its items are by topic, and no topic of the store is known (RocksDB has them, or none)"

@@ -138,6 +138,12 @@ class ConsumeQueues:
         """Why queues in RocksDB cannot be read; None where they can, or there are none."""
         return None if self._in_rocksdb is None else self._in_rocksdb.why_not
 
+    @property
+    def may_lack_topics(self) -> bool:
+        """May a topic have messages, but no queue here, because a broker has not written its records yet? Directories
+        are made with the first message; records in RocksDB are written much later."""
+        return self._database is not None
+
     @kept
     def in_use(self) -> bool:
         """Is there any simple queue with a unit in it?"""

@@ -66,10 +66,11 @@ def config_in_rocksdb(root: str, part: Part, files: Files) -> InRocksDB | None:
         others = ", ".join(other.path for other in kinds[1:])
         return InRocksDB(directory, None, f"{directory}: expected the only database of {part}, found {others} as well")
     # Imported here, as most stores have no such database, and each task reads a store's configuration.
-    from rmqstore_spark.store.rocksdb.database import Database
+    from rmqstore_spark.store.rocksdb.changing import ChangingDatabase
 
     try:
-        return InRocksDB(directory, _read(Database.open(directory, files), kind.path, part), None)
+        table = ChangingDatabase(directory, files).ask(lambda database: _read(database, kind.path, part))
+        return InRocksDB(directory, table, None)
     except StorageError:
         raise
     except RmqStoreError as why:

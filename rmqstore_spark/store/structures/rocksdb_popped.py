@@ -7,11 +7,14 @@ Source: org.apache.rocketmq.broker.pop.PopConsumerRecord, PopConsumerRocksdbStor
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.kinds import is_rocksdb
+
+if TYPE_CHECKING:
+    from rmqstore_spark.store.rocksdb.database import Database
 
 POPPED = "kvStore"
 _FAMILY = "popState"
@@ -44,18 +47,21 @@ def popped_in_rocksdb(root: str, files: Files) -> Popped | None:
     if not is_rocksdb(directory, files):
         return None
     # Imported here, as most stores have no such database.
-    from rmqstore_spark.store.rocksdb.database import Database
+    from rmqstore_spark.store.rocksdb.changing import ChangingDatabase
 
     try:
-        database = Database.open(directory, files)
-        if _FAMILY not in database.families:
-            return Popped([])
-        found = (_object(value) for entries in database.scan(_FAMILY) for _, value in entries.pairs())
-        return Popped([record for record in found if record is not None])
+        return Popped(ChangingDatabase(directory, files).ask(_records))
     except StorageError:
         raise
     except RmqStoreError as why:
         return Popped([], str(why))
+
+
+def _records(database: "Database") -> list[dict[str, Any]]:
+    if _FAMILY not in database.families:
+        return []
+    found = (_object(value) for entries in database.scan(_FAMILY) for _, value in entries.pairs())
+    return [record for record in found if record is not None]
 
 
 def _object(value: bytes) -> dict[str, Any] | None:

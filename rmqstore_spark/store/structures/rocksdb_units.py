@@ -22,9 +22,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.errors import DeletedMeanwhileError, RmqStoreError, StorageError, one_line
+from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
 from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, UNIT_SIZE
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.rocksdb.changing import ChangingDatabase
 from rmqstore_spark.store.rocksdb.database import Database
 from rmqstore_spark.store.rocksdb.entries import Entries
 from rmqstore_spark.store.structures.layout import queue_path
@@ -40,7 +41,6 @@ _PAGE_RECORDS = 16 * 1024
 _PAGES = 16  # kept: walks along queues with names of different lengths go on in different places
 _NEWEST = 4  # of these, the pages that are compared with what is asked for next
 _NEAR_BLOCKS = 2  # blocks of tables from one key to another that follows closely
-_MOST_TRIES = 5  # to read a range of a database whose files come and go
 _LAST = 0xFF
 
 _Answer = TypeVar("_Answer")
@@ -154,8 +154,7 @@ class UnitPages:
 
     def __init__(self, directory: str, files: Files) -> None:
         self.directory = directory
-        self._files = files
-        self._database: Database | None = None
+        self._database = ChangingDatabase(directory, files)
         self._lock = threading.RLock()
         self._pages: list[Page] = []
         self._walk: _Walk | None = None
@@ -237,14 +236,7 @@ class UnitPages:
     def _tried(self, look: Callable[[Database], _Answer]) -> _Answer | None:
         """An answer of the database; None where it cannot be read."""
         try:
-            for _ in range(_MOST_TRIES):
-                try:
-                    if self._database is None:
-                        self._database = Database.open(self.directory, self._files)
-                    return look(self._database)
-                except DeletedMeanwhileError:
-                    self._database, self._files = None, self._files.fresh()
-            raise DeletedMeanwhileError(f"{self.directory}: its files come and go while they are read")
+            return self._database.ask(look)
         except KeyError:  # no such column family
             return None
         except StorageError:
