@@ -341,3 +341,17 @@ def test_ids_are_looked_up_without_the_queues(how: str, tmp_path: Path) -> None:
         found = [row for task in plan.tasks for row in reading.read_one(task, options, ["commitLogOffset"])]
         wanted = [row["commitLogOffset"] for row in rows if name in (row["msgId"], row["offsetMsgId"])]
         assert sorted(row["commitLogOffset"] for row in found) == wanted
+
+
+@pytest.mark.parametrize("name", ["rocksdb-all", "rocksdb-all-v2"])
+def test_a_copy_without_the_queues_has_what_waits(name: str, tmp_path: Path) -> None:
+    """Nothing but queues names the topic in which timers wait."""
+    root = flavours.unpack_store(name, tmp_path)
+    Store(root).copy(tmp_path / "sound")
+    next((root / "consumequeue").glob("MANIFEST-*")).write_bytes(b"\xff" * 100)
+    Store(root).copy(tmp_path / "copy")
+    waiting = [
+        [row["msgId"] for row in reference.read_store(tmp_path / copied) if row["topic"] == "rmq_sys_wheel_timer"]
+        for copied in ("sound", "copy")
+    ]
+    assert waiting[0] == waiting[1] != []

@@ -31,6 +31,7 @@ from rmqstore_spark.store.format.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     TRANSACTION_TOPICS,
+    WAITING_TOPICS,
 )
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.timer import timer_time
@@ -69,7 +70,7 @@ def waiting_of(store: Snapshot, options: ReadOptions, is_one: bool) -> Waiting:
         RmqStoreError: several stores become one, and this one has popped messages that nobody has acknowledged.
     """
     found = [np.zeros(0, np.int64)]
-    topics = store.known_topics
+    topics = store.known_topics | (WAITING_TOPICS if store.queues.may_lack_topics else frozenset())
     if TIMER_TOPIC in topics or (not is_one and SCHEDULE_TOPIC in topics):
         delayed = _table(store, options, "delayed")
         wanted = pc.equal(delayed["state"], "pending")
