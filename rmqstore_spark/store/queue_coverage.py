@@ -324,17 +324,22 @@ def _all_chunks(
     Args:
         begin: units that point to before this physical offset may be left out; None: all units are given.
     """
+    prices = store.files.prices
     buffer = memoryview(bytearray(_QUEUES_AT_ONCE * _SHORT))
     for first in range(0, len(queues), _QUEUES_AT_ONCE):
         some = queues[first : first + _QUEUES_AT_ONCE]
         for queue, known in zip(some, _short_queues(some, buffer, store.files), strict=True):
             if known is not None:
                 yield queue, known[0], known[1:]
-            elif begin is None:
-                yield queue, queue.first, _bytes(queue.chunks(queue.first))
+                continue
+            # Where a request takes long, zeros are not read to the end: a unit behind them would only make a gap.
+            stop = queue.end if prices.concurrency > 1 else None
+            at_once = max(_LEAST_AT_ONCE, prices.gap // queue.unit_size)
+            if begin is None:
+                yield queue, queue.first, _bytes(queue.chunks(queue.first, stop))
             else:
                 number = QueueCursor(queue).seek(begin)
-                yield queue, number, _bytes(queue.chunks(number, at_once=_LEAST_AT_ONCE))
+                yield queue, number, _bytes(queue.chunks(number, stop, at_once=at_once))
 
 
 def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> Sequence[tuple[int, memoryview] | None]:

@@ -88,14 +88,32 @@ def test_a_second_read_has_as_many_at_a_time_as_the_first() -> None:
         assert done.wait(HANG)
 
 
-def test_what_is_mapped_inside_comes_one_after_the_other() -> None:
-    each = Concurrent()
+def test_what_is_mapped_inside_has_what_its_neighbours_leave() -> None:
+    """Also where all of them wait for what they map; and inside of that, requests come one after the other."""
+    each, lock = Concurrent(), threading.Lock()
+    now = most = 0
 
-    def threads(_: int) -> set[int]:
-        return set(each.mapped(lambda _: threading.get_ident(), range(20)))
+    def request(_: int) -> int:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.002)
+        with lock:
+            now -= 1
+        return threading.get_ident()
 
-    found = each.mapped(threads, range(20))
-    assert all(len(inside) == 1 for inside in found)
+    def inside(_: int) -> set[int]:
+        return set(each.mapped(request, range(3)))
+
+    for outer in (2, 20, schedule._THREADS):
+        found = each.mapped(lambda _: each.mapped(inside, range(4)), range(outer))
+        assert all(len(threads) == 1 for row in found for threads in row)
+        assert {len(row) for row in found} == {4}
+        most = 0
+        found_at_once = each.mapped(lambda _: set(each.mapped(request, range(8))), range(outer))
+        assert all((len(threads) > 1) == (outer < schedule._THREADS) for threads in found_at_once)
+        assert 1 < most <= schedule._THREADS
 
 
 def test_an_error_leaves_what_is_not_begun() -> None:
@@ -125,4 +143,4 @@ def test_memory_and_threads_are_given_back() -> None:
         gc.collect()
         assert not [ref for ref in kept if ref() is not None]
     named = [thread for thread in threading.enumerate() if thread.name.startswith("rmqstore-mapped")]
-    assert len(named) <= schedule._THREADS
+    assert len(named) <= schedule._POOLS * schedule._THREADS

@@ -15,9 +15,11 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 _THREADS = 256
+_POOLS = 2  # maps inside each other that have threads
 _PROBES = 32  # probes of one search at a time
 
-_is_inside = contextvars.ContextVar("_is_inside", default=False)  # inside a function that Concurrent maps
+_requests = contextvars.ContextVar("_requests", default=_THREADS)  # that a function may make at a time
+_depth = contextvars.ContextVar("_depth", default=0)  # of mapped functions that are around this one
 
 
 class Serial:
@@ -48,15 +50,15 @@ class Serial:
 
 class Concurrent(Serial):
     """Many requests at a time, by threads that all of the process share: for remote files. A map inside a mapped
-    function runs one after the other, as its neighbours keep the threads busy."""
+    function makes as many as its neighbours leave; inside that one, requests come one after the other."""
 
     def mapped(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
         """See Serial. When an item fails, items that no thread has begun are dropped."""
         waiting = list(items)
-        if len(waiting) < 2 or _is_inside.get():
+        if len(waiting) < 2 or _requests.get() < 2:
             return [function(item) for item in waiting]
-        pool = _pool(os.getpid())
-        futures = [pool.submit(contextvars.copy_context().run, _inside, function, item) for item in waiting]
+        pool, each = _pool(os.getpid(), _depth.get()), _requests.get() // len(waiting)
+        futures = [pool.submit(contextvars.copy_context().run, _inside, each, function, item) for item in waiting]
         try:
             return [future.result() for future in futures]
         finally:
@@ -64,9 +66,8 @@ class Concurrent(Serial):
                 future.cancel()
 
     def partition_point(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
-        """See Serial. Many numbers are tried at a time; a search inside a mapped function tries one at a
-        time."""
-        at_once = 1 if _is_inside.get() else _PROBES
+        """See Serial. Many numbers are tried at a time."""
+        at_once = max(min(_requests.get(), _PROBES), 1)
         while most - least > 1:
             step = -(-(most - least) // (at_once + 1))
             tried = range(least + step - 1, most, step)
@@ -78,18 +79,21 @@ class Concurrent(Serial):
 
     def in_background(self, work: Callable[[], _Answer]) -> "Future[_Answer] | None":
         """See Serial."""
-        return _pool(os.getpid()).submit(work)
+        return _pool(os.getpid(), 0).submit(work)
 
 
-@functools.lru_cache(1)
-def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of a process: after a fork there are none."""
-    return ThreadPoolExecutor(_THREADS, "rmqstore-mapped")
+@functools.lru_cache(_POOLS)
+def _pool(process: int, depth: int) -> ThreadPoolExecutor:
+    """The threads of a process: after a fork there are none. Functions that wait for others have threads of their own,
+    or all threads might wait."""
+    return ThreadPoolExecutor(_THREADS, f"rmqstore-mapped-{depth}")
 
 
-def _inside(function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
-    token = _is_inside.set(True)
+def _inside(requests: int, function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
+    depth = _depth.get() + 1
+    tokens = _requests.set(requests if depth < _POOLS else 1), _depth.set(depth)
     try:
         return function(item)
     finally:
-        _is_inside.reset(token)
+        _requests.reset(tokens[0])
+        _depth.reset(tokens[1])
