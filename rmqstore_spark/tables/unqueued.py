@@ -25,6 +25,7 @@ from rmqstore_spark.store.format.message import is_queued
 from rmqstore_spark.store.queue_bounds import ManyBounds
 from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,11 @@ def _are_many(store: Snapshot, segments: int) -> bool:
     if len(store.queues.topics) > most:
         return True
     queues = store.queues.with_batch
-    return len(queues) > most or sum(queue.end - queue.first for queue in queues) > _MOST_UNITS
+    return len(queues) > most or sum(store.files.schedule.mapped(_count, queues)) > _MOST_UNITS
+
+
+def _count(queue: Queue) -> int:
+    return queue.end - queue.first
 
 
 def _is_something_missing(store: Snapshot, selection: Selection, known: ManyBounds) -> bool:
