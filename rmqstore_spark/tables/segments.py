@@ -17,6 +17,7 @@ from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 
 _STEP_BACK = 64 * 1024
+_SEGMENTS_AT_ONCE = 256
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
@@ -25,11 +26,17 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
 
 def _segments(store: Snapshot, wanted: Numbers) -> Iterator[tuple[Any, ...]]:
     extents = {extent.segment.start: extent for extent in store.log.extents}
-    for segment in store.segments:
+
+    def times(segment: Segment) -> tuple[int | None, int | None]:
         extent = extents.get(segment.start)
-        first, last = (None, None) if extent is None else _outer_times(store, extent)
-        if wanted == ALL or (extent is not None and _may_hold(store, extent, wanted, first, last)):
-            yield (*_positions(store, segment, extent), first, last)
+        return (None, None) if extent is None else _outer_times(store, extent)
+
+    for at in range(0, len(store.segments), _SEGMENTS_AT_ONCE):
+        some = store.segments[at : at + _SEGMENTS_AT_ONCE]
+        for segment, (first, last) in zip(some, store.files.schedule.mapped(times, some), strict=True):
+            extent = extents.get(segment.start)
+            if wanted == ALL or (extent is not None and _may_hold(store, extent, wanted, first, last)):
+                yield (*_positions(store, segment, extent), first, last)
 
 
 def _may_hold(store: Snapshot, extent: Extent, wanted: Numbers, first: int | None, last: int | None) -> bool:
