@@ -21,7 +21,6 @@ answers for all of them: an offset up to which the units are surely live. The wa
 """
 
 import bisect
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -409,8 +408,9 @@ class LiveLog:
         with self._reader(following.segment) as later:
             first = later.first_headers(following.segment.start)
         by_queue = {(header.topic, header.queue_id): header for header in reversed(first)}
-        asked = itertools.islice(by_queue.values(), _QUEUES_TO_ASK)
-        named = [before for header in asked if (before := self._before(header, segment)) is not None]
+        asked = list(by_queue.values())[:_QUEUES_TO_ASK]
+        found = self._queues.files.schedule.mapped(lambda header: self._before(header, segment), asked)
+        named = [before for before in found if before is not None]
         named.sort(key=lambda each: each[2].position, reverse=True)
         with self._reader(segment) as reader:
             ends = (u.position + u.size for queue, n, u in named if reader.has_message(queue, n, u))

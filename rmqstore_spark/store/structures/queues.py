@@ -26,9 +26,12 @@ _PAGE = 4096  # bytes: the least that a disk has or lacks of a file
 class ConsumeQueues:
     """All queues of a store.
 
+    Attributes:
+        files: how to reach files, and where requests and bytes are counted.
+
     Args:
         directory: `consumequeue/`, or None where a store has none.
-        files: how to reach files, and where requests and bytes are counted.
+        files: see above.
         batch_directory: `batchconsumequeue/`, or None.
         database: the directory of a RocksDB that has simple queues, or None. It may be `directory`.
     """
@@ -43,7 +46,7 @@ class ConsumeQueues:
         self._directory = directory
         self._database = database
         self._batch_directory = batch_directory
-        self._files = files
+        self.files = files
         self._topics: dict[tuple[str, bool], list[Queue]] = {}
 
     def __iter__(self) -> Iterator[Queue]:
@@ -62,7 +65,7 @@ class ConsumeQueues:
             return []
         if (topic, is_batch) not in self._topics:
             directory = None if above is None else os.path.join(above, os.path.dirname(path))
-            found = [] if directory is None else list(_queues_of(directory, topic, self._files, is_batch))
+            found = [] if directory is None else list(_queues_of(directory, topic, self.files, is_batch))
             if self._in_rocksdb is not None and not is_batch:
                 found = _best(found, self._in_rocksdb.of_topic(topic))
             self._topics[topic, is_batch] = found
@@ -74,7 +77,7 @@ class ConsumeQueues:
 
     def some(self) -> Iterator[Queue]:
         """The simple queues, listed lazily: a few of many cost little. Those that are stored twice come twice."""
-        yield from _queues(self._directory, self._files, is_batch=False)
+        yield from _queues(self._directory, self.files, is_batch=False)
         yield from self._in_rocksdb or ()
 
     def queue(self, topic: str, queue_id: int, is_batch: bool = False) -> Queue | None:
@@ -83,7 +86,7 @@ class ConsumeQueues:
         path, above = queue_path(topic, queue_id), self._batch_directory if is_batch else self._directory
         if path is None:
             return None
-        found = None if above is None else Queue(os.path.join(above, path), topic, queue_id, self._files, is_batch)
+        found = None if above is None else Queue(os.path.join(above, path), topic, queue_id, self.files, is_batch)
         other = None if self._in_rocksdb is None or is_batch else self._in_rocksdb.queue(topic, queue_id)
         return found if other is None else other if found is None else _better(found, other)
 
@@ -114,10 +117,10 @@ class ConsumeQueues:
 
     def topics_in(self, directory: str) -> list[str]:
         """The names in a directory that can be topics: not the files of a database."""
-        names = names_in(directory, self._files)
+        names = names_in(directory, self.files)
         if directory != self._database:
             return names
-        return [name for name in names if self._files.is_directory(os.path.join(directory, name))]
+        return [name for name in names if self.files.is_directory(os.path.join(directory, name))]
 
     @kept
     def _in_rocksdb(self) -> "QueuesInRocksDB | None":
@@ -126,7 +129,7 @@ class ConsumeQueues:
         # Imported here, as most stores have no such database, and each task has ConsumeQueues.
         from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
 
-        return QueuesInRocksDB(self._database, self._files)
+        return QueuesInRocksDB(self._database, self.files)
 
     @property
     def are_twice(self) -> bool:
@@ -151,13 +154,13 @@ class ConsumeQueues:
 
     @kept
     def _simple(self) -> list[Queue]:
-        found = list(_queues(self._directory, self._files, is_batch=False))
+        found = list(_queues(self._directory, self.files, is_batch=False))
         return found if self._in_rocksdb is None else _best(found, self._in_rocksdb)
 
     @kept
     def batch(self) -> list[Queue]:
         """Every BatchCQ there is."""
-        return list(_queues(self._batch_directory, self._files, is_batch=True))
+        return list(_queues(self._batch_directory, self.files, is_batch=True))
 
     def vouch_for(self, header: Header) -> bool | None:
         """Do the queues know this message? True or False; None when there is no unit at its queue offset. A BatchCQ has
