@@ -172,19 +172,25 @@ def _seen(table: Table, store: Snapshot, options: ReadOptions) -> tuple[Proof, .
 
 
 def read_part(
-    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema, store: Snapshot | None = None
+    table: Table,
+    task: TableTask,
+    options: ReadOptions,
+    schema: pa.Schema,
+    store: Snapshot | None = None,
+    beside: Files | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task.
 
     Args:
         schema: the schema of the record batches: which columns, and which of them may be null.
         store: the task's store, if it is already open.
+        beside: access to the store's files in this process that may be shared, if the store is not open.
 
     Raises:
         StorageError: the store is not the one that the plan saw, or is replaced meanwhile.
     """
     if store is None:
-        yield from begun_again(lambda: read_part(table, task, options, schema, _found(task, options)))
+        yield from begun_again(lambda: read_part(table, task, options, schema, _found(task, options, beside)))
         return
     task.hold(store.files)
     own = replace(options, selection=task.selection, starting_group=None, columns=list(schema.names))
@@ -193,8 +199,10 @@ def read_part(
     task.hold(store.files)
 
 
-def _found(task: TableTask, options: ReadOptions) -> Snapshot:
+def _found(task: TableTask, options: ReadOptions, beside: Files | None) -> Snapshot:
     files = files_of(options)
+    if beside is not None:
+        files.share(beside)
     try:
         return find_log(task.root, files, options.store_path_commit_log, committed=options.committed, queue=task.queue)
     except NotAStoreError:
@@ -234,7 +242,11 @@ def _batches(options: ReadOptions, stores: list[Snapshot]) -> Iterator[pa.Record
     if len(tasks) > len(stores):
         yield from in_order(
             [
-                Job(_reading(found, task, options, schema, functools.partial(progress.add, done_by(task))))
+                Job(
+                    _reading(
+                        found, task, options, schema, stores[0].files, functools.partial(progress.add, done_by(task))
+                    )
+                )
                 for task in tasks
             ]
         )
@@ -248,10 +260,15 @@ def _batches(options: ReadOptions, stores: list[Snapshot]) -> Iterator[pa.Record
 
 
 def _reading(
-    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema, done: Callable[[], None]
+    table: Table,
+    task: TableTask,
+    options: ReadOptions,
+    schema: pa.Schema,
+    beside: Files,
+    done: Callable[[], None],
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
     def read() -> Iterator[pa.RecordBatch]:
-        yield from read_part(table, task, options, schema)
+        yield from read_part(table, task, options, schema, beside=beside)
         done()
 
     return read

@@ -131,6 +131,10 @@ class Files:
     def set_credentials(self, storage: Storage) -> None:
         """Reach remote stores with these options from now on. Tasks call this, as pickled files hold no secrets."""
 
+    def share(self, other: "Files") -> None:
+        """Know from now on what other access to the same stores has found out, and tell it there: of a part of one
+        work, beside the other parts in this process. Does nothing where asking again costs little."""
+
     def list_tree(self, path: str) -> None:
         """Announce that most entries in and below a directory are needed next. They are listed at once where that is
         cheaper."""

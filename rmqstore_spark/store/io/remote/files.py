@@ -76,6 +76,10 @@ class RemoteFiles(Files):
     def set_credentials(self, storage: Storage) -> None:
         self._buckets.storage = storage
 
+    def share(self, other: Files) -> None:
+        if isinstance(other, RemoteFiles):
+            self._listing, self._ranges, self._pages = other._listing, other._ranges, other._pages
+
     # ---- looking
 
     def list_tree(self, path: str) -> None:
