@@ -40,6 +40,8 @@ class BadBody(NamedTuple):
 class BatchMaker:
     """Makes record batches of the units in a builder.
 
+    Large because what is done to columns after the kernel (bodies, origins, batches) is settled once, for all batches.
+
     Args:
         schema: the schema of the batches: their columns, in order, and which of them may be null.
         decompresses: whether compressed bodies are decompressed.

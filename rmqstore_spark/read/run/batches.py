@@ -32,6 +32,8 @@ _INDEXED_AHEAD = 64  # messages, of all pieces together
 class ReadSettings:
     """The settings by which tasks are read.
 
+    Large because each option that says how messages become rows has a field.
+
     Attributes:
         schema: the schema of the batches: their columns, in order, and which of them may be null.
         storage: access to remote stores; None: as the stores' own files know.
