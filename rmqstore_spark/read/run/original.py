@@ -1,5 +1,6 @@
 """Messages as their producer sent them: columns in which a row differs from what is stored."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -15,9 +16,6 @@ from rmqstore_spark.store.format.sent_properties import ADDED_PROPERTIES, SET_BY
 _OF_THE_PLACE = ("queueOffset", "storeTimestamp", "storeHost")
 _NEVER_SENT = ("reconsumeTimes", "preparedTransactionOffset")
 ORIGINAL_COLUMNS = frozenset({"topic", "queueId", "properties", "sysFlag", *_OF_THE_PLACE, *_NEVER_SENT})
-
-_ADDED = pa.array([*itertools.chain.from_iterable(ADDED_PROPERTIES.values())], pa.string())
-_SET = pa.array(SET_BY_RETRIES, pa.string())
 
 
 def as_sent(batch: pa.RecordBatch, origins: Origins) -> dict[str, pa.Array]:
@@ -53,9 +51,18 @@ def _without_added(properties: pa.MapArray, is_retried: pa.Array) -> pa.MapArray
     offsets = properties.offsets.to_numpy()
     first, stop = int(offsets[0]), int(offsets[-1])
     keys, items = (side.slice(first, stop - first) for side in (properties.keys, properties.items))
-    added = pc.is_in(keys, value_set=_ADDED).to_numpy(zero_copy_only=False)
+    of_brokers, of_retries = _names()
+    added = pc.is_in(keys, value_set=of_brokers).to_numpy(zero_copy_only=False)
     retried = np.repeat(is_retried.to_numpy(zero_copy_only=False), np.diff(offsets))
-    added |= retried & pc.is_in(keys, value_set=_SET).to_numpy(zero_copy_only=False)
+    added |= retried & pc.is_in(keys, value_set=of_retries).to_numpy(zero_copy_only=False)
     kept = np.concatenate(([0], np.cumsum(~added)))[offsets - first]
     mask = pa.array(~added)
     return pa.MapArray.from_arrays(pa.array(kept, pa.int32()), keys.filter(mask), items.filter(mask)).cast(MAP)
+
+
+@functools.cache
+def _names() -> tuple[pa.Array, pa.Array]:
+    """The properties that brokers add, and those that they add to retried messages. Made when they are needed, as
+    pa.array() loads pandas."""
+    added = itertools.chain.from_iterable(ADDED_PROPERTIES.values())
+    return pa.array([*added], pa.string()), pa.array(SET_BY_RETRIES, pa.string())
