@@ -13,7 +13,7 @@ from interop.rocketmq import NEWEST, OLDEST, Broker, usually
 from rmqstore_spark import Store
 from rmqstore_spark.store.format.sizes import Sizes
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 TOPIC, GROUP, QUEUES = "Orders", "billing", 3
 FIRST = 1_700_000_000_000
