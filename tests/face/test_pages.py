@@ -11,21 +11,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from oracle import stores
+from support.writing import ROWS, SIZES
 
 import rmqstore_spark
 from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError, Store
 
 SAMPLE = Path(__file__).parents[2] / "sample_store"
-SIZES: dict[str, Any] = {
-    "mappedFileSizeCommitLog": 1 << 20,
-    "mappedFileSizeConsumeQueue": 20_000,
-    "maxHashSlotNum": 10,
-    "maxIndexNum": 100,
-}
-ROWS = pa.record_batch({"topic": ["T"] * 10, "body": ["x"] * 10})
 
 
 @pytest.fixture

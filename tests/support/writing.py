@@ -23,6 +23,15 @@ from rmqstore_spark.write.stage.job_directory import prepare
 Row = dict[str, Any]
 SMALL = Sizes(segment=8192, queue_file=200, slots=20, items=50)
 
+# For write_store(): a store of small files, and rows for it.
+SIZES: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxHashSlotNum": 10,
+    "maxIndexNum": 100,
+}
+ROWS = pa.record_batch({"topic": ["T"] * 10, "body": ["x"] * 10})
+
 
 def batch_of(rows: Sequence[Row], **types: pa.DataType) -> pa.RecordBatch:
     """Rows with the same columns each; times are microseconds."""

@@ -877,7 +877,6 @@ def test_only_three_modules_change_files() -> None:
         ("cli/incoming.py", "open()"),  # of the file that is imported; Parquet from a pipe goes through another one
         ("cli/incoming.py", "tempfile"),
         ("cli/parameters.py", "open()"),  # of a file that an option names
-        ("jobs/copying/excluded.py", "open()"),  # of the copy, which is read byte for byte
         *(("cli/output_file.py", call) for call in ("open", "fchmod", "replace", "unlink")),
         *(("cli/partitioned.py", call) for call in ("rename", "shutil")),  # a new directory beside no store
     }

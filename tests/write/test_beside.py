@@ -9,20 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from support.writing import ROWS, SIZES
 
 import rmqstore_spark
 from rmqstore_spark import RmqStoreError, Store
 from rmqstore_spark.write.fs import calls
 
-SIZES: dict[str, Any] = {
-    "mappedFileSizeCommitLog": 1 << 20,
-    "mappedFileSizeConsumeQueue": 20_000,
-    "maxHashSlotNum": 10,
-    "maxIndexNum": 100,
-}
-ROWS = pa.record_batch({"topic": ["T"] * 10, "body": ["x"] * 10})
 WRITERS = 6
 WRITES = 12  # of each writer
 

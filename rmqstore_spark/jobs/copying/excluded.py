@@ -24,15 +24,15 @@ from rmqstore_spark.query.options import ReadOptions, parse_options
 from rmqstore_spark.query.selection import Selection, Texts
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.format.by_queue import Integers, QueueName
+from rmqstore_spark.store.format.message import INNER_BATCH
 from rmqstore_spark.store.format.system_topics import is_moved
-from rmqstore_spark.store.io.files import Files, extents
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.write.build.kept_offsets import Lost
 
 _QUEUED = ["topic", "queueId", "queueOffset"]
 _COLUMNS = ["commitLogOffset", "storeSize", "sysFlag", *_QUEUED]
-_BATCH = 0x80  # sysFlag: a unit holds several messages
 _AT_ONCE = 16 * 1024 * 1024  # bytes
 _TABLE = (
     Column("option", TEXT, "the option that leaves messages out"),
@@ -136,7 +136,7 @@ def _refuse_batches(store: Snapshot, exclusion: Exclusion, batch: pa.RecordBatch
     if exclusion.topic is not None:
         return
     flags = batch.column("sysFlag").to_numpy()
-    for row in np.flatnonzero(flags & _BATCH).tolist():
+    for row in np.flatnonzero(flags & INNER_BATCH).tolist():
         topic, position = (batch.column(name)[row].as_py() for name in ("topic", "commitLogOffset"))
         raise NotAStoreError(
             f"{store.root}: commitLogOffset {position}: a batch of several messages in topic {quoted(topic)}, of which "
@@ -194,8 +194,8 @@ def _places(store: Snapshot, sought: bytes) -> Iterator[tuple[str, int]]:
 def _in_file(path: str, sought: bytes, files: Files) -> Iterator[tuple[str, int]]:
     """The first place of some bytes in a file, and the number of places; nothing where there is none."""
     first, count = -1, 0
-    with open(path, "rb") as file, files.file(path) as reading:
-        for start, stop in extents(file.fileno(), 0, reading.size):  # holes have none, and segments are mostly holes
+    with files.file(path) as reading:
+        for start, stop in reading.extents(0, reading.size):  # holes have none, and segments are mostly holes
             before = b""
             for at in range(start, stop, _AT_ONCE):
                 data = before + reading.read(at, min(_AT_ONCE, stop - at))

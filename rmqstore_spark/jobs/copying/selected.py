@@ -16,6 +16,7 @@ from rmqstore_spark.jobs.copying.report import Losses
 from rmqstore_spark.jobs.copying.rows import Rows, Units
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.store.format.by_queue import Integers
+from rmqstore_spark.store.format.message import INNER_BATCH
 from rmqstore_spark.store.format.system_topics import TIMER_TOPIC
 from rmqstore_spark.store.structures.layout import queue_path
 
@@ -26,7 +27,6 @@ COLUMNS = [
 BODY_COLUMNS = ["body"]  # if read, a body that cannot be decompressed is damage
 DAMAGE_COLUMNS = ["file", "corrupt"]
 _ROWS_AT_ONCE = 16 * 1024
-_INNER_BATCH = 0x80  # sysFlag: a unit holds several messages
 
 
 def selected(
@@ -130,7 +130,7 @@ def _nameless(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 def _batched(source: Source, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
     """Messages that claim to be a batch of several, but whose topic has no BatchCQ."""
     topics = batch.column("topic")
-    for number in np.flatnonzero(_integers(batch, "sysFlag") & _INNER_BATCH).tolist():
+    for number in np.flatnonzero(_integers(batch, "sysFlag") & INNER_BATCH).tolist():
         topic = topics[number].as_py()
         if not source.store.queues.of_topic(topic, is_batch=True):
             yield number, f"sysFlag 0x80, of messages in BatchCQ queues: its topic {topic!r} has no such queue"
@@ -188,7 +188,7 @@ def _rows(source: Source, batch: pa.RecordBatch, units: Units) -> Rows:
     topic = batch.column("topic").dictionary_encode()
     topics, codes = topic.dictionary.to_pylist(), topic.indices.to_numpy().astype(np.int64)
     flags = _integers(batch, "sysFlag")
-    _refuse_odd_batches(source, topics, codes[np.flatnonzero(flags & _INNER_BATCH)])
+    _refuse_odd_batches(source, topics, codes[np.flatnonzero(flags & INNER_BATCH)])
     rows = Rows(
         source,
         units,
