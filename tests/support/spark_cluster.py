@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import time
@@ -55,6 +56,7 @@ class Cluster:
             self._start("master", self._command("master.Master", "--host", "127.0.0.1", "--port", port))
             for host in HOSTS:
                 self.start_worker(host)
+            self._wait_for_workers()
             failed.pop_all()
         return self
 
@@ -76,6 +78,14 @@ class Cluster:
         """Until so many are there."""
         since = time.monotonic()
         while sum(len(self.executors(host)) for host in HOSTS) < count:
+            assert time.monotonic() < since + HANG
+            time.sleep(0.05)
+
+    def _wait_for_workers(self) -> None:
+        """Until the master knows all of them: to an application that came before, it would give executors on the first
+        one alone."""
+        since = time.monotonic()
+        while set(re.findall(r"Registering worker ([\d.]+):", (self._home / "master.log").read_text())) != set(HOSTS):
             assert time.monotonic() < since + HANG
             time.sleep(0.05)
 
