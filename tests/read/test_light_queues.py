@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import damage, light, reference
+from oracle import aged_stores, damage, light, reference
 from oracle.stores import StoreBuilder
 from support import flavours, reading
 
@@ -224,3 +224,21 @@ def test_light_queues_in_rocksdb(name: str, tmp_path: Path) -> None:
     (row,) = reading.read(root, subscribe="%LMQ%b", columns=["keys", "queueOffset", "multiDispatch"])
     assert row == {"keys": "lmq0", "queueOffset": 5, "multiDispatch": {"%LMQ%a": 0, "%LMQ%b": 0}}
     assert reading.read(root, subscribe="%LMQ%b", columns=list(row), trust="queues", prices=reading.FREE) == [row]
+
+
+def test_a_key_beside_batches(tmp_path: Path) -> None:
+    """An index has the keys of messages in light queues; beside it queues of batches are looked at, which are none."""
+    rng = random.Random(487)
+    found = 0
+    for number in range(4):
+        store, _ = aged_stores.aged_store(root := tmp_path / str(number), rng, batches=True)
+        positions = {message.position for message in store.light}
+        rows = reading.read(root, columns=COLUMNS)
+        words = {row["commitLogOffset"]: (row["keys"] or "").split(" ") for row in rows}
+        for key in sorted({word for some in words.values() for word in some if word})[:20]:
+            chosen = {position for position in positions if key in words[position]}
+            expected = [row for row in rows if row["commitLogOffset"] in chosen]
+            options = {"subscribe": aged_stores.LMQ, "key": key, "prices": reading.FREE}
+            assert reading.read(root, columns=COLUMNS, **options) == expected
+            found += len(expected)
+    assert found

@@ -370,6 +370,8 @@ def test_join_refuses(tmp_path: Path, rng: random.Random) -> None:
     tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
     for options, text in (
         ({"tiered": tmp_path / "store"}, "no tiered store"),
+        ({"tiered": tmp_path / "*"}, "option 'tiered': expected one directory, found 2 that the pattern matches"),
+        ({"tiered": "\ud800"}, "option 'tiered'.*expected a path in UTF-8"),
         ({"tiered": tmp_path / "tier", "deduplicate": True}, "cannot be given together"),
         ({"tiered": tmp_path / "tier", "compacted": True}, "cannot be given together"),
         ({"tiered": tmp_path / "tier", "startingOffsets": "group:g"}, "cannot be given together"),

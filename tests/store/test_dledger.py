@@ -103,6 +103,22 @@ def test_what_a_node_takes_for_its_log(tmp_path: Path, rng: random.Random, queue
     assert more > 0
 
 
+def test_a_left_over_unit_just_behind_the_end(tmp_path: Path) -> None:
+    """New entries lie on the header of an old one, and end where its unit begins."""
+    builder = DLedgerStoreBuilder(tmp_path)
+    builder.append("A", b"kept")
+    builder.holding = True
+    for text in (b"one", b"two"):
+        builder.append("A", text)
+    builder.cut(1)
+    builder.holding = False
+    builder.term += 1
+    builder.append_empty(3)
+    builder.append("A", b"new")
+    builder.close()
+    assert [row["body"] for row in read(tmp_path)] == [b"kept", b"new"]
+
+
 def test_a_real_one(tmp_path: Path) -> None:
     root = flavours.unpack_store("dledger", tmp_path)
     rows = read(root)

@@ -71,8 +71,9 @@ def is_asked(queue: Queue, selection: Selection) -> bool:
 
 
 def offsets_in(queue: Queue, selection: Selection) -> Numbers | None:
-    """The offsets that selected messages may have in a queue; None where none is selected."""
-    if selection.light is not None:
+    """The offsets that selected messages may have in a queue; None where none is selected. Where light queues are
+    selected, a queue of batches is asked for too, beside an index: its messages may be in them."""
+    if selection.light is not None and queue.is_lmq:
         return selection.light.get(queue.topic)
     return selection.queue(queue.topic, queue.queue_id)
 
@@ -140,7 +141,7 @@ class QueueClaims:
         narrow = piece.store.files.prices.linear_below
         asked = zip(cursors.queues, found, strict=True)
         claims = _merged([self._claimed(queue, units, narrow, reader, piece.ascends) for queue, units in asked])
-        if self._selection.light is not None:  # a message can be in several, and its queueOffset is that in its topic
+        if any(queue.is_lmq for queue in cursors.queues):  # a message can be in several, with the offset of its topic
             return Claims(np.unique(claims.positions))
         if not (np.diff(claims.positions) > 0).all():
             raise ContradictedError(f"{where}: a message is in two queues")

@@ -56,7 +56,9 @@ def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> l
             "option 'tiered': expected one store beside it, of the broker that has brought messages there"
         )
     files = _files_of_tier(options.tiered, options, files)
-    (root,) = expand([options.tiered], files)
+    root, *more = expand([options.tiered], files, "tiered")
+    if more:
+        raise OptionError(f"option 'tiered': expected one directory, found {len(more) + 1} that the pattern matches")
     if files.is_slow:
         files.list_tree(root)
     layouts = list(tiered_logs(root, files))

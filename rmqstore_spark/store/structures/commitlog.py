@@ -182,8 +182,9 @@ class SegmentReader:
             count = 0 if run is None else self._in_order(run, order)
             if run is not None and count > 0:
                 last = int(run.positions[count - 1])
-            if run is not None and count < len(run.positions) and self._wrapping is not None:
-                left = int(run.positions[count]) - self._wrapping.header
+            if run is not None and count < len(run.positions) and self._wrapping is not None and order is not None:
+                # The last entry may lie on the header of one that is left over, and end where that one's unit begins.
+                left = max(int(run.positions[count]) - self._wrapping.header, order.end)
                 return last, Walked(count, left, Status.NO_ENTRY, left, left)
             if walked.status is not Status.FULL:
                 return last, walked

@@ -56,11 +56,12 @@ class EntryOrder:
 
     Attributes:
         last: the last entry that goes on from the one before it; None before the first.
+        end: the physical offset where that entry ends.
     """
 
     def __init__(self) -> None:
         self.last: Entry | None = None
-        self._end = 0  # the physical offset where that entry ends
+        self.end = 0
 
     def take(self, run: Run, wrapping: Wrapping, before: bytes | memoryview) -> int:
         """The number of units, from the first of a run on, whose entries go on from those before. Entries without a
@@ -76,7 +77,7 @@ class EntryOrder:
         first = entry_in(before, wrapping, begin, int.from_bytes(run.window[at : at + 4], "big"))
         if self.last is not None and not self._goes_on_with(first, begin, wrapping.header):
             return 0
-        count, last, self._end = wrapping.in_order(run.window, base=run.base, positions=run.positions, first=first)
+        count, last, self.end = wrapping.in_order(run.window, base=run.base, positions=run.positions, first=first)
         if last is not None:  # a unit whose own header is damaged says nothing
             self.last = Entry(*last)
         return count
@@ -84,12 +85,12 @@ class EntryOrder:
     def skip(self, at: int, to: int, wrapping: Wrapping) -> None:
         """Go on at a physical offset `to`, the beginning of the next file, from `at`, where the blank of one begins."""
         if self.last is not None:
-            self.last = self.last._replace(number=self.last.number + max(at - self._end, 0) // wrapping.header)
-        self._end = to
+            self.last = self.last._replace(number=self.last.number + max(at - self.end, 0) // wrapping.header)
+        self.end = to
 
     def _goes_on_with(self, first: Entry | None, position: int, header: int) -> bool:
         """Does an entry at a physical offset go on from the last one?"""
         if first is None or self.last is None:
             return False
-        empty = (position - self._end) // header
+        empty = (position - self.end) // header
         return first.number == self.last.number + 1 + empty and first.term >= self.last.term

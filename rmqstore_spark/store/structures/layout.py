@@ -131,15 +131,19 @@ class Layout:
         return os.path.join(self.root, "lock")
 
 
-def expand(paths: list[str], files: Files) -> list[str]:
+def expand(paths: list[str], files: Files, option: str | None = None) -> list[str]:
     """Paths and globs as absolute directories, each once, globs sorted.
+
+    Args:
+        option: the option that names the paths, for error texts.
 
     Raises:
         OptionError: a URI of another scheme than `file`, a `~name` of nobody, or no text.
         NotAStoreError: a glob that matches nothing.
     """
     found: dict[str, str] = {}  # by real path: a store named twice is still one store
-    for path in map(_as_text, paths):
+    for path in paths:
+        _as_text(path, option)
         if scheme_of(path) is not None:
             uri = plain_uri(path)
             matches = files.matching(uri) if _GLOB.search(uri) else [uri]
