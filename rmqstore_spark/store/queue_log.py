@@ -8,6 +8,7 @@ says where in a commitlog a message was. All its units are live: a broker cuts n
 import itertools
 import os
 import struct
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -198,19 +199,43 @@ class TieredLog(QueueLog):
     Args:
         known: the first queueOffset that is known elsewhere, and the one after the last: a hole in which only such
             messages are missing is no fault.
+        of_topic: the logs of all queues of the topic, this one among them, by queueId; looked for when needed if None.
     """
 
     what: ClassVar[str] = "a tiered store"
 
-    def __init__(self, layout: Layout, files: Files, known: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        files: Files,
+        known: tuple[int, int] = (0, 0),
+        of_topic: Sequence[Layout] | None = None,
+    ) -> None:
         super().__init__(layout, files)
         self.known = known
+        self._of_topic = of_topic
 
     @kept
     def topics(self) -> dict[str, int]:
         """The queue's topic: nothing else is known of topics here."""
         topic, queue_id = self.queue
         return {topic: queue_id + 1}
+
+    @kept
+    def _logs_of_topic(self) -> Sequence[Layout]:
+        if self._of_topic is not None:
+            return self._of_topic
+        return list(tiered_logs(self.root, self.files, lambda topic, _: topic == self.queue[0]))
+
+    @property
+    def leads_topic(self) -> bool:
+        """Is this the topic's first queue?"""
+        return self._logs_of_topic[0].queue == self.queue
+
+    def queues_of_topic(self) -> list[LogQueue]:
+        """The queues of the topic, each as its own log has it."""
+        others = (self if each.queue == self.queue else TieredLog(each, self.files) for each in self._logs_of_topic)
+        return [queue for each in others for queue in each.queues_of_log()]
 
     def _holes(self) -> list[Damage]:
         pairs = itertools.pairwise(self.layout.segments)
@@ -343,10 +368,14 @@ def find_logs(
     try:
         return [Snapshot.find(root, files, commitlogs, committed=committed)]
     except NotAStoreError:
-        tiered = [] if commitlogs is not None else [TieredLog(layout, files) for layout in tiered_logs(root, files)]
-        if not tiered:
+        layouts = [] if commitlogs is not None else list(tiered_logs(root, files))
+        if not layouts:
             raise
-        return [*tiered]
+        of_topic: defaultdict[str, list[Layout]] = defaultdict(list)
+        for layout in layouts:
+            if layout.queue is not None:
+                of_topic[layout.queue[0]].append(layout)
+        return [TieredLog(each, files, of_topic=of_topic[each.queue[0]]) for each in layouts if each.queue is not None]
 
 
 def find_log(
@@ -364,7 +393,7 @@ def find_log(
     """
     if queue is None:
         return Snapshot.find(root, files, commitlogs, committed=committed)
-    for layout in tiered_logs(root, files, queue):
+    for layout in tiered_logs(root, files, lambda *name: name == queue):
         return TieredLog(layout, files)
     raise NotAStoreError(f"{root}: the log of topic {queue[0]!r}, queue {queue[1]} is not there any more")
 

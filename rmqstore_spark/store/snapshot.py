@@ -208,6 +208,15 @@ class Snapshot(StoreRef):
         """The queues that the log tells by itself, as it has no messages of others."""
         return []
 
+    @property
+    def leads_topic(self) -> bool:
+        """Is it the first of the logs that together have a topic's messages? One that has all of them is."""
+        return True
+
+    def queues_of_topic(self) -> list[LogQueue]:
+        """queues_of_log() of all logs that together have the topic's messages."""
+        return self.queues_of_log()
+
     def ending_at(self, end: int) -> "Snapshot":
         """The same store, with a log that ends there."""
         return Snapshot(self.layout, self.files, end)

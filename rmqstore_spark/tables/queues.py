@@ -102,17 +102,23 @@ class QueueFacts:
         )
 
 
-def queue_facts(store: Snapshot, selection: Selection = EVERYTHING, asked: ConsumerOffsets | None = None) -> QueueFacts:
+def queue_facts(
+    store: Snapshot,
+    selection: Selection = EVERYTHING,
+    asked: ConsumerOffsets | None = None,
+    of_logs: list[LogQueue] | None = None,
+) -> QueueFacts:
     """The queues of a store whose topic and queueId are selected.
 
     Args:
         asked: offsets; the times of the messages before them are wanted, too.
+        of_logs: the queues that logs tell by themselves; by default that of the store's log.
     """
     with collector_paused():
         queues = selected_queues(store, selection)
         before, which, index = _before(asked, queues)
         bounds = many_bounds(store, queues, before)
-        found = _Rows(bounds, store.queues_of_log())
+        found = _Rows(bounds, store.queues_of_log() if of_logs is None else of_logs)
         kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
         consumed: set[tuple[str, int, int]] | None = None
         for message in unqueued(store, selection, bounds):

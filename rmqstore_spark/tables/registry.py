@@ -19,6 +19,7 @@ from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.plan.again import again, begun_again
 from rmqstore_spark.read.plan.asked import with_offsets
 from rmqstore_spark.read.plan.check_names import check_queues, say_unknown_queues, say_unknown_topics
+from rmqstore_spark.read.plan.joined import refuse_several_brokers
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.read.run.parallel import Job, in_order
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
@@ -163,7 +164,9 @@ def plan_table(table: Table, options: ReadOptions, stores: list[Snapshot] | None
 
 
 def _stores(table: Table, options: ReadOptions) -> list[Snapshot]:
-    return open_stores(options, files_of(options), with_queue_logs=table.of_queue_logs)
+    stores = open_stores(options, files_of(options), with_queue_logs=table.of_queue_logs)
+    refuse_several_brokers([store.layout for store in stores if not store.is_whole])
+    return stores
 
 
 def _seen(table: Table, store: Snapshot, options: ReadOptions) -> tuple[Proof, ...]:

@@ -66,11 +66,15 @@ def kind_of(topic: str, entry: dict[str, Any] | None) -> str:
     return "system" if is_system or is_brokers else "user"
 
 
+def _parts(store: Snapshot, options: ReadOptions) -> list[Part]:
+    return [None] if store.leads_topic else []
+
+
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     entries = topic_entries(store.root, store.files)
     if not entries:
         say_if_unread(store, "topics.json", TOPICS.name)
-    queues = _in_queues(queue_facts(store, options.selection))
+    queues = _in_queues(queue_facts(store, options.selection, of_logs=store.queues_of_topic()))
     names = {name for name in {*entries, *store.consumed_topics} if options.selection.wants_topic(name)} | {*queues}
     return batches(
         TOPICS.schema, (_row(name, entries.get(name), queues.get(name, _NO_QUEUES)) for name in sorted(names))
@@ -138,4 +142,6 @@ TOPICS = Table(
     "table `usage`: they take a look at each message's queue unit, these columns only at the ends of queues.",
     options=frozenset({"subscribe", "subscribePattern"}),
     rows=_rows,
+    parts=_parts,
+    of_queue_logs=True,
 )

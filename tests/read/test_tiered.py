@@ -140,8 +140,16 @@ def test_tables(tier: Path) -> None:
         str(path) for path in tier.glob("*/*/*/*/COMMIT_LOG/*")
     }
     assert store.check().to_pylist() == []
-    for name in ("topics", "groups", "offsets", "checkpoint", "consumequeue", "index", "delayed", "traces"):
-        with pytest.raises(NotAStoreError, match="a tiered store has messages and the tables queues, segments"):
+    topics = store.topics().to_pylist()
+    assert [(t["topic"], t["kind"], t["queues"], t["messages"], t["lastStoreTimestamp"]) for t in topics] == [
+        (topic, kind, len({m["queueId"] for m in some}), len(some), max(m["storeTimestamp"] for m in some))
+        for topic, kind in (("%RETRY%g", "retry"), ("A", "user"), ("B", "user"))
+        if (some := [m for m in messages if m["topic"] == topic])
+    ]
+    assert {(t["configured"], t["readQueueNums"], t["perm"]) for t in topics} == {(False, None, None)}
+    assert store.topics(subscribe="B").to_pylist() == [t for t in topics if t["topic"] == "B"]
+    for name in ("groups", "offsets", "checkpoint", "consumequeue", "index", "delayed", "traces"):
+        with pytest.raises(NotAStoreError, match="a tiered store has messages and the tables topics, queues"):
             store.table(name)
     assert "a tiered store" in repr(store)
 
@@ -380,9 +388,13 @@ def test_join_refuses(tmp_path: Path, rng: random.Random) -> None:
             rows_of(tmp_path / "store", **options)
     with pytest.raises(OptionError, match="expected one store beside it"):
         rows_of(tmp_path / "tier", tiered=tmp_path / "tier")
-    TierWriter(tmp_path / "tier", "A", 0, broker="other")
+    TierWriter(tmp_path / "tier", "A", 0, broker="other").write_segment([])
     with pytest.raises(OptionError, match="several brokers"):
         rows_of(tmp_path / "store", tiered=tmp_path / "tier")
+    for table in ("topics", "queues", "segments", "check"):
+        with pytest.raises(OptionError, match="several brokers"):
+            Store(tmp_path / "tier").table(table)
+        assert Store(tmp_path / "tier" / tiered.CLUSTER / "bk").table(table).num_columns
 
 
 # ---- a real one
@@ -399,6 +411,13 @@ def test_real_tier(tmp_path: Path) -> None:
     rows = rows_of(tier)
     assert sorted((row["topic"], row["queueId"], row["queueOffset"], row["body"]) for row in rows) == sent
     assert known(rows) == walked(tier)
+    columns = [*COLUMNS, "msgId"]
+    everything = rows_of(tier, columns)
+    for row in everything:
+        assert rows_of(tier, columns, msgId=row["msgId"]) == [row]
+    for key in {word for row in everything for word in (row["keys"] or "").split()}:
+        wanted = [row for row in everything if key in (row["keys"] or "").split()]
+        assert rows_of(tier, columns, key=key) == wanted
     assert Store(tier).check().to_pylist() == []
     assert sorted_rows(rows_of(root, tiered=tier)) == sorted_rows(rows)
     (root / "commitlog" / f"{0:020d}").write_bytes(b"")  # all expired

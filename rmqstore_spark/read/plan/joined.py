@@ -90,14 +90,14 @@ def refuse_several_brokers(layouts: list[Layout]) -> None:
     Raises:
         OptionError: a queue is there twice.
     """
-    seen: set[Queue | None] = set()
+    seen: set[tuple[str, Queue | None]] = set()
     for layout in layouts:
-        if layout.queue in seen:
+        if (layout.root, layout.queue) in seen:
             raise OptionError(
                 f"{layout.root}: a tiered store with the queues of several brokers, as topic, queueId "
                 f"{quoted(str(layout.queue))} are there twice; give the directory of one broker in it"
             )
-        seen.add(layout.queue)
+        seen.add((layout.root, layout.queue))
 
 
 def _own(log: TieredLog, known: Bounds | None, options: ReadOptions) -> list[ReadOptions]:

@@ -40,13 +40,15 @@ def flat_start(name: str) -> int | None:
     return start if hashlib.md5(str(start).encode(), usedforsecurity=False).hexdigest()[:8] == match[1] else None
 
 
-def tiered_logs(root: str, files: Files, queue: tuple[str, int] | None = None) -> Iterator[Layout]:
+def tiered_logs(
+    root: str, files: Files, is_wanted: Callable[[str, int], bool] = lambda topic, queue_id: True
+) -> Iterator[Layout]:
     """The queues' logs below a directory, by broker, topic and queueId, each as the layout of a log of its own; none
     where the directory is no tiered store.
 
     Args:
         root: the directory of the tier, of a cluster in it, or of a broker.
-        queue: only the log of this topic and queueId.
+        is_wanted: whether the log of a topic and queueId is.
 
     Raises:
         DamagedStoreError: an entry with the name of a file is none.
@@ -56,7 +58,7 @@ def tiered_logs(root: str, files: Files, queue: tuple[str, int] | None = None) -
         return
     for broker in _brokers(root, files, _LEVELS, names_there):
         for topic, queue_id, directory in queue_directories(broker, files, names_there):
-            if queue in (None, (topic, queue_id)) and _PARTS & {*names_there(directory, files)}:
+            if is_wanted(topic, queue_id) and _PARTS & {*names_there(directory, files)}:
                 yield queue_log(root, (topic, queue_id), os.path.join(directory, MESSAGES), files, flat_start)
 
 
