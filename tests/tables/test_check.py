@@ -457,6 +457,24 @@ def planted_offsets(store: Planted) -> Iterator[tuple[Any, ...]]:
     yield "offsetAheadOfQueue", None, 1, end + 9, 1
 
 
+def test_index_items_out_of_order(store: Planted) -> None:
+    """Two right items in each other's place, of messages in two segments: the chains are broken, but each item is of a
+    message, and each message has its items."""
+    for file in store.index:
+        items = reference.read_index(file.read_bytes(), store.slots)
+        early = [number for number, item in enumerate(items, 1) if item.physical_offset < 8192]
+        if early and len(early) < len(items):
+            break
+    assert 5 < len(early) < len(items) - 5
+    places = store.item_at(early[1]), store.item_at(len(items) - 2)
+    data = file.read_bytes()
+    for at, other in (places, places[::-1]):
+        store.change(file, at, data[other : other + 16])
+    found = {row["problem"] for row in wrong(store.root, maxPartitionBytes="8192")}
+    assert "brokenIndexChain" in found
+    assert not found & {"extraIndexItem", "missingIndexItem"}
+
+
 def compaction_log(root: Path) -> LogWriter:
     """The log of a compaction topic, in two files: sound where nothing else is written to it."""
     shutil.rmtree(root / "compaction", ignore_errors=True)
