@@ -112,7 +112,10 @@ class UnitEvidence:
             # A queueOffset has no checksum.
             is_mine = (header.topic, header.queue_id, header.size) == (queue.topic, queue.queue_id, unit.size)
             return Evidence.DAMAGED if is_mine and header.is_queued else Evidence.LEFT_OVER
-        is_damaged = self._survey(unit.position, known).is_damaged(unit.position, unit.size)
+        extent = self._store.log.extent_at(unit.position)
+        if extent is None:  # its segment is missing
+            return Evidence.DAMAGED
+        is_damaged = self._survey(extent, unit.position, known).is_damaged(unit.position, unit.size)
         return Evidence.DAMAGED if is_damaged else Evidence.LEFT_OVER
 
     def _header(self, position: int) -> Header | None:
@@ -136,12 +139,10 @@ class UnitEvidence:
         self._live_ends[extent.start] = live_end = log.live_end(extent)
         if end <= live_end or log.liveness(header.position, header.size, may_walk_far=True) is Evidence.LIVE:
             return True
-        return self._survey(header.position, None).has(header.position)  # a walk does not get past damage
+        return self._survey(extent, header.position, None).has(header.position)  # a walk does not get past damage
 
-    def _survey(self, position: int, known: int | None) -> "_Survey":
+    def _survey(self, extent: Extent, position: int, known: int | None) -> "_Survey":
         """The survey of the segment that a physical offset is in, from that offset or an earlier one on."""
-        extent = self._store.log.extent_at(position)
-        assert extent is not None
         survey = self._surveys.get(extent.start)
         if survey is None or position < survey.start:
             is_near = survey is None and known is not None and extent.start <= known <= position

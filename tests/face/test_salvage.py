@@ -283,3 +283,16 @@ def test_an_index_that_is_not_used_is_told(
     assert found.num_rows == 1
     made = {path.stat().st_size for path in (tmp_path / "new" / "index").iterdir()}
     assert (made == {size}) == (which != "all")
+
+
+def test_a_queue_that_ends_in_a_missing_segment(tmp_path: Path) -> None:
+    store = stores.StoreBuilder(tmp_path / "store", segment_size=4096)
+    for number in range(40):
+        store.append("Ends" if number < 25 else "GoesOn", b"body" * 50, msg_id=f"ID{number}")
+    store.close()
+    missing = max(message.position for message in store.messages if message.topic == "Ends") // 4096
+    kept = {row["msgId"] for row in reference.read_store(store.root) if row["commitLogOffset"] // 4096 != missing}
+    store.segment(missing * 4096).unlink()
+    result = rmqstore_spark.Store(str(store.root)).salvage(str(tmp_path / "new"))
+    found = [row["msgId"] for row in reference.read_store(tmp_path / "new")]
+    assert (set(found), len(found)) == (kept, result.messages)

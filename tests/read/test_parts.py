@@ -15,6 +15,7 @@ from support.reading import ALL_COLUMNS, MODES, Row, read, rows_of
 from rmqstore_spark import DamagedStoreError, Store, progress
 from rmqstore_spark.read import scan
 from rmqstore_spark.read.run import parts
+from rmqstore_spark.store.structures.commitlog import SegmentReader
 
 Reads = Callable[..., tuple[list[Row], str | None]]
 
@@ -162,3 +163,24 @@ def test_progress_comes_to_its_end(tmp_path: Path, in_parts: Reads, monkeypatch:
     (total,) = {total for _, total in seen}
     assert seen[-1] == (total, total)
     assert max(done for done, _ in seen) == total
+
+
+def test_holes_behind_a_closing_blank_are_not_read(
+    tmp_path: Path, in_parts: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stores.StoreBuilder(tmp_path, segment_size=16 << 20)
+    bodies = [b"x" * (1 << 20), b"y" * (15 << 20)]  # the second one does not fit into the first segment
+    for body in bodies:
+        store.append(body=body)
+    store.close()
+    searched: list[int] = []
+    find = SegmentReader.find
+
+    def noted(self: SegmentReader, start: int, stop: int) -> int | None:
+        searched.append(stop - start)
+        return find(self, start, stop)
+
+    monkeypatch.setattr(SegmentReader, "find", noted)
+    rows, error = in_parts(tmp_path, 1 << 20)
+    assert ([row["body"] for row in rows], error) == (bodies, None)
+    assert sum(searched) < 18 << 20

@@ -59,6 +59,13 @@ def damaged_store(place: Path) -> Path:
     return store
 
 
+def store_without_a_file(place: Path) -> Path:
+    """A real broker's, with a file of the log lost: what is left is whole."""
+    store = golden.unpack("5.1.4", place / "store")
+    sorted((store / "commitlog").iterdir())[1].unlink()
+    return store
+
+
 def no_store(place: Path) -> None:
     """The notebook has to make one."""
 
@@ -69,6 +76,7 @@ CASES = [
     ("after_a_crash", no_store, ["messages, all the same", "messages saved in merged, 0 places lost"], True),
     ("after_a_crash", binary_store, ["Nothing is wrong with this store.", "nothing to save"], False),
     ("after_a_crash", damaged_store, ["messages, all the same", "lostMessages", "failing-group"], True),
+    ("after_a_crash", store_without_a_file, ["were in files that are no longer there", "all the same"], False),
     ("after_a_crash", empty_store, ["Nothing is wrong with this store.", "The log has no damage"], False),
     ("follow_one_message", no_store, ["We follow the first.", "order-99"], True),
     ("follow_one_message", binary_store, ["No message has the key or id retried-0.", "no consumer groups"], True),

@@ -89,12 +89,14 @@ class Parts:
 
 
 def _first(reader: SegmentReader, start: int, stop: int) -> int | None:
-    """The first place in [start, stop) where a unit seems to begin: found in a read about as large as it is far off."""
-    step = _NEAR
-    while start < stop:
-        end = min(start + step, stop)
-        found = reader.find(start, end)
-        if found is not None:
-            return found
-        start, step = end, 2 * step
+    """The first place in [start, stop) where a unit seems to begin: found in a read about as large as it is far off.
+    Holes are not read: behind the closing blank of a segment there may be a gigabyte of them."""
+    for begin, end in reader.data_extents(start, stop):
+        step = _NEAR
+        while begin < end:
+            near = min(begin + step, end)
+            found = reader.find(begin, near)
+            if found is not None:
+                return found
+            begin, step = near, 2 * step
     return None
