@@ -14,8 +14,9 @@ from rmqstore_spark.cli.rows import rows_of
 from rmqstore_spark.errors import one_line
 
 _WIDE = 10_000  # the width where no terminal limits it
-_LEAST_OF_FIRST, _LEAST = 24, 16  # the narrowest columns of text: the first one, which mostly names the row, and others
-_EASY = 40  # cells with which half of a text is enough, before there are more columns
+_LEAST_OF_FIRST, _LEAST = 24, 16  # the narrowest columns of text: the first column, which names the row, and others
+_EASY = 40  # cells with which a name, or half of another text, is enough, before there are more columns
+RIGHT, WHOLE = {"screen": "right"}, {"screen": "whole"}  # metadata of texts that are not cut, as numbers are not
 _MOST_OF_PATH = 40  # cells that a path gets before other columns
 _MOST_LINES = 4  # of a text in the last column
 _LONGEST = 200  # characters of a text that are shown
@@ -36,6 +37,11 @@ def console(piped_width: int = _WIDE) -> Console:
     return _Output(highlight=False, width=piped_width, color_system=None)
 
 
+def screen_width(is_wide: bool = False) -> int:
+    """The cells of a line of rows; of a very long one where no terminal limits it."""
+    return _WIDE if is_wide else console().width
+
+
 def show_rows(
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
@@ -50,7 +56,7 @@ def show_rows(
     Args:
         measured: the number of first rows that determine widths, where there is no limit.
         is_wide: whether lines may be longer than the terminal is wide.
-        last: the column of text that comes last where they may not, so that all of it is shown.
+        last: the column of text that comes last where they may not, so that all of it is shown; others are left out.
     """
     names = schema.names
     if last is not None and not is_wide:
@@ -60,19 +66,19 @@ def show_rows(
     if not first:
         return
     out = console()
-    widths = _fitting(schema, first, _WIDE if is_wide else out.width)
-    is_number = {name: _is_number(schema.field(name).type) for name in widths}
+    widths = _fitting(schema, first, screen_width(is_wide), last)
+    is_right = {name: _is_right(schema.field(name)) for name in widths}
 
-    *_, last = widths
-    indent = " " * (sum(widths.values()) + _SPACE * (len(widths) - 1) - widths[last])
+    *_, lowest = widths
+    indent = " " * (sum(widths.values()) + _SPACE * (len(widths) - 1) - widths[lowest])
 
     def show(row: dict[str, Any], style: str = "") -> None:
         line = Text(style=style)
         below: list[str] = []
         for name, width in widths.items():
             text = cell(row[name])
-            shown = text.rjust(width) if is_number[name] else text
-            if name == last:
+            shown = text.rjust(width) if is_right[name] else text
+            if name == lowest:
                 shown, *below = _in_lines(shown, width)
             line.append(_sized(shown, width), _STYLES.get(text, ""))
             line.append(" " * _SPACE)
@@ -89,10 +95,10 @@ def show_rows(
     for row in rows if limit is None else ():
         show(row)
     if left_out := [name for name in names if name not in widths]:
-        print(f"not shown: {', '.join(left_out)} (--wide shows all)", file=sys.stderr)
+        _say(out, f"not shown: {', '.join(left_out)} (--wide shows all)")
     if limit is not None and next(rows, None) is not None:
         rows_shown = f"{len(first):,} rows" if len(first) > 1 else "row"
-        print(f"the first {rows_shown}; --limit 0 shows all", file=sys.stderr)
+        _say(out, f"the first {rows_shown}; --limit 0 shows all")
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -122,11 +128,17 @@ def shortened(text: str, most: int) -> str:
     return text if cell_len(text) <= most else _sized(text, most)
 
 
-def print_indented(out: Console, text: str, style: str = "") -> None:
+def _say(out: Console, text: str) -> None:
+    """Say something about rows on standard error, in lines as wide as the rows."""
+    for line in _in_lines(text, out.width, len(text)):
+        print(line, file=sys.stderr)
+
+
+def print_indented(out: Console, text: str, style: str = "", indent: int = _SPACE) -> None:
     """Print a line behind two spaces; at a terminal in several ones, where it is longer, each behind two spaces."""
-    width = max(_LEAST, out.width - _SPACE) if out.is_terminal else len(text) + 1
+    width = max(_LEAST, out.width - indent) if out.is_terminal else len(text) + 1
     for line in _in_lines(text, width, len(text)):
-        out.print(Text(f"{' ' * _SPACE}{line}", style), soft_wrap=True)
+        out.print(Text(f"{' ' * indent}{line}", style), soft_wrap=True)
 
 
 def _in_lines(text: str, width: int, most: int = _MOST_LINES) -> list[str]:
@@ -150,19 +162,36 @@ def _in_lines(text: str, width: int, most: int = _MOST_LINES) -> list[str]:
     return [*lines, _sized(text, width).rstrip() if cell_len(text) > width else text]
 
 
-def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> dict[str, int]:
-    """The widths of the columns that fit. Texts are cut before columns are left out."""
+def width_before(table: pa.Table, most: int) -> int:
+    """The cells of a line of so many that a table's columns take before another one, where that one needs space."""
+    _, _, easy = _wanted(table.schema, list(_rows(iter(table.slice(0, _ROWS_MEASURED).to_batches()))), most)
+    return sum(width + _SPACE for width in easy.values())
+
+
+def _wanted(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[dict[str, int], ...]:
+    """The cells that each column needs to be whole, those that it has at least, and those that are enough for it."""
     needed = {name: max(cell_len(name), *(cell_len(cell(row[name])) for row in rows)) for name in schema.names}
-    texts = [field.name for field in schema if not _is_fixed(field.type)]
-    tight, easy = dict(needed), dict(needed)  # the last column, which may go on below itself, needs less than others
+    texts = [field.name for field in schema if not _is_fixed(field)]
+    tight, easy = dict(needed), dict(needed)
     for name in texts:
-        least = max(_LEAST if name != texts[0] else _LEAST_OF_FIRST, *(_end_of_path(row[name]) for row in rows))
+        is_name = name == schema.names[0]
+        least = max(_LEAST_OF_FIRST if is_name else _LEAST, *(_end_of_path(row[name]) for row in rows))
         tight[name] = min(needed[name], max(len(name), least))
-        enough = min(_EASY, needed[name] // 2) if name != texts[0] else 0
+        enough = min(_EASY, most // 3, needed[name] if is_name else needed[name] // 2)
         easy[name] = min(needed[name], max(tight[name], enough))
+    return needed, tight, easy
+
+
+def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int, last: str | None) -> dict[str, int]:
+    """The widths of the columns that fit. Texts are cut before columns are left out.
+
+    Args:
+        last: the last column, which stays; None: the last ones are left out.
+    """
+    needed, tight, easy = _wanted(schema, rows, most)  # the last column, which may go on below itself, needs less
     names = list(schema.names)
     while len(names) > 1 and sum(easy[name] + _SPACE for name in names[:-1]) + tight[names[-1]] > most:
-        names.pop()
+        names.pop(-1 if last is None or len(names) == 2 else -2)
     least_of = {name: easy[name] for name in names[:-1]} | {names[-1]: tight[names[-1]]}
     room = most - sum(least_of[name] + _SPACE for name in names) + _SPACE
     widths = {}
@@ -180,13 +209,22 @@ def _end_of_path(value: Any) -> int:
     return min(_MOST_OF_PATH, cell_len("…/") + cell_len(one_line(value).rpartition("/")[2])) if is_path else 0
 
 
+def _is_right(field: pa.Field) -> bool:
+    """Does a column stand at the right?"""
+    return _is_number(field.type) or _on_screen(field) == b"right"
+
+
+def _on_screen(field: pa.Field) -> bytes | None:
+    return (field.metadata or {}).get(b"screen")
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _is_fixed(kind: pa.DataType) -> bool:
+def _is_fixed(field: pa.Field) -> bool:
     """Is a part of a value worse than no value?"""
-    return _is_number(kind) or bool(pa.types.is_timestamp(kind))
+    return _is_number(field.type) or bool(pa.types.is_timestamp(field.type)) or _on_screen(field) is not None
 
 
 def cell(value: Any) -> str:

@@ -7,35 +7,46 @@ import click
 import pyarrow as pa
 
 from rmqstore_spark.amounts import duration_text, size_text
+from rmqstore_spark.cli.screen import RIGHT, WHOLE, console, print_indented, width_before
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.growth import DAY, growth
 from rmqstore_spark.store.snapshot import Snapshot
 
-_WIDTH = 20  # cells of the longest bar
+_WIDTH, _LEAST_WIDTH = 20, 4  # cells of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _YEARS = 100 * 365 * DAY  # ms: what takes longer has no date
 
 
-def with_shares(found: pa.Table, by: str) -> pa.Table:
+def with_shares(found: pa.Table, by: str, width: int) -> pa.Table:
     """The columns that a terminal shows: those that `by` names, sizes, and a bar for each row.
 
     Args:
         by: the option's text.
+        width: the cells of a line. What the others leave is for the bars.
     """
     nbytes = found.column("bytes").to_pylist()
     whole, most = sum(nbytes), max(nbytes)
-    names = [name.strip() for name in by.split(",")]
-    shown = found.select([*names, "messages"])
-    shown = shown.append_column("size", pa.array(map(size_text, nbytes), pa.string()))
-    shares = [f"{each / whole * 100:5.1f} % {bar(each / most)}".rstrip() for each in nbytes]
-    return shown.append_column("share", pa.array(shares, pa.string())).append_column("source", found.column("source"))
+    shown = found.select([*(name.strip() for name in by.split(",")), "messages"])
+    sizes = pa.field("size", pa.string(), metadata=RIGHT)
+    shown = shown.append_column(sizes, pa.array(map(size_text, nbytes), pa.string()))
+    room = width - width_before(shown, width) - len("100.0 % ")
+    cells = min(_WIDTH, room) if room >= _LEAST_WIDTH else 0
+    shares = [f"{each / whole * 100:5.1f} % {bar(each / most, cells)}".rstrip() for each in nbytes]
+    return shown.append_column(pa.field("share", pa.string(), metadata=WHOLE), pa.array(shares, pa.string()))
 
 
-def bar(part: float) -> str:
-    """A bar for a number from 0 to 1; every number above 0 has a visible one."""
+def say_source(found: pa.Table) -> None:
+    """Say where the numbers are from."""
+    click.echo(f"added up from the {' and the '.join(sorted(set(found.column('source').to_pylist())))}")
+
+
+def bar(part: float, width: int = _WIDTH) -> str:
+    """A bar for a number from 0 to 1, of at most so many cells; every number above 0 has a visible one."""
+    if not width:
+        return ""
     if "utf" not in (sys.stdout.encoding or "").lower():
-        return "#" * max(part > 0, round(part * _WIDTH))
-    cells, eighths = divmod(max(part > 0, round(part * _WIDTH * 8)), 8)
+        return "#" * max(part > 0, round(part * width))
+    cells, eighths = divmod(max(part > 0, round(part * width * 8)), 8)
     return "█" * cells + (_EIGHTHS[eighths] if eighths else "")
 
 
@@ -60,4 +71,4 @@ def show_growth(store: Snapshot, is_named: bool) -> None:
         if until < _YEARS:
             told += f" ({datetime.now(UTC) + timedelta(milliseconds=until):%Y-%m-%d %H:%M} UTC)"
         told += " at that rate, if nothing expires"
-    click.echo(one_line(name + told))
+    print_indented(console(), one_line(name + told), indent=0)

@@ -22,7 +22,8 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _TOPICS, _GROUPS = 15, GROUPS_TIMED  # lines
 _TOPICS_OF_GROUP = 4  # that are named
 _NAME = 24  # the narrowest column of names
-_WITH_RATES, _WITH_TOPICS = 80, 60  # the columns of a terminal that has space for rates, and for topics of groups
+_WITH_RATES, _WITH_TOPICS = 80, 76  # the columns of a terminal that has space for rates, and for topics of groups
+_WIDEST = 110  # columns: in a wider table names would stand far from their numbers
 _NOTABLE = 5  # lines
 _PIPED = 100  # columns, where there is no terminal
 _COLORS = {"retry": "yellow", "dlq": "bold red", "system": "dim"}
@@ -116,7 +117,7 @@ def _told(finding: Finding) -> str:
 
 def _show_topics(out: Console, summary: Summary, most: int | None) -> None:
     shown = sorted(summary.topics, key=lambda topic: -(topic.nbytes or 0))
-    table = _table()
+    table = _table(out, most)
     table.add_column(
         "topic", overflow="fold", ratio=1, min_width=_least(_named(topic.topic, most) for topic in shown[:most])
     )
@@ -138,7 +139,7 @@ def _show_topics(out: Console, summary: Summary, most: int | None) -> None:
 
 
 def _show_groups(out: Console, summary: Summary, most: int | None) -> None:
-    table = _table()
+    table = _table(out, most)
     table.add_column(
         "consumer group",
         overflow="fold",
@@ -172,8 +173,9 @@ def _named(name: str, most: int | None) -> str:
     return one_line(name) if most is None else shortened(one_line(name), 2 * _NAME)
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, expand=True)
+def _table(out: Console, most: int | None) -> Table:
+    width = out.width if most is None else min(out.width, _WIDEST)
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, width=width)
 
 
 def sparkline(rates: list[float]) -> str:

@@ -225,7 +225,8 @@ def _until(store: Snapshot, unit: Unit) -> str:
 
 def _time(milliseconds: int) -> str:
     try:
-        return f", due {(_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec='milliseconds')}"
+        due = _EPOCH + timedelta(milliseconds=milliseconds)
+        return f", due {due.replace(tzinfo=None).isoformat(' ', 'milliseconds')} UTC"
     except OverflowError:
         return ""
 

@@ -87,17 +87,26 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("columns", [60, 120])
-@pytest.mark.parametrize("command", ["show", "topics", "messages", "segments", "lag", "offsets"])
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("command", ["show", "topics", "messages", "segments", "lag", "offsets", "usage"])
 def test_screens_of_all_widths(command: str, columns: int, long_names: Path) -> None:
     """Names can be told apart, no line is wider than the screen, and none is only a mark for what was cut."""
     shown = ESCAPE.sub("", at_terminal(columns, command, long_names).out)
-    lines = [line for line in shown.split("\r")[-1].splitlines() if not line.startswith(("not shown:", "the first"))]
+    lines = shown.split("\r")[-1].splitlines()
     assert max(map(cell_len, lines[command == "show" :])) <= columns
     assert not [line for line in lines if line.split()[:1] == ["…"]]
     if command in ("show", "topics"):
         for number in range(3):
             assert any(f"RMQ_SYS_A_TOPIC_{number}" in line for line in lines)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_what_happened_is_on_the_screen(columns: int, long_names: Path) -> None:
+    """At any width; other columns are left out."""
+    shown = ESCAPE.sub("", at_terminal(columns, "history", long_names, "a/b/0").out).split("\r")[-1]
+    head, _, line, *_ = shown.splitlines()
+    assert [head.split()[0], head.split()[1], head.split()[-1]] == ["timestamp", "event", "details"]
+    assert "720 bytes" in line
 
 
 def test_the_last_column_goes_on_below(long_names: Path) -> None:

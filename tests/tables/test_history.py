@@ -110,7 +110,7 @@ def test_details(tmp_path: Path) -> None:
     (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
     rows = events(tmp_path, "a")
     assert [(row["event"], row["msgId"], row["queueOffset"], row["details"]) for row in rows] == [
-        ("delayed", "ID", 0, "for Orders, level 3, due 2023-11-14T22:13:30.001+00:00"),
+        ("delayed", "ID", 0, "for Orders, level 3, due 2023-11-14 22:13:30.001 UTC"),
         ("delivered", "ID", 0, "4 bytes, tags T, keys a"),
         ("produced", "ID2", 1, "0 bytes, keys b a, from 10.0.0.1:5"),
         ("consumed", "ID", 0, "the group goes on at 1"),

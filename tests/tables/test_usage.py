@@ -173,13 +173,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command(store: Path) -> None:
     told = run("usage", str(store)).out.splitlines()
-    assert told[0].split() == ["topic", "messages", "size", "share", "source"]
+    assert told[0].split() == ["topic", "messages", "size", "share"]
     assert told[2].split()[:2] == ["Large", "90"]
     assert "█" * 20 in told[2]
     assert r"Evil\x1b[31m" in told[3]
     assert "▏" not in told[2]
-    assert told[4].startswith("the log grew by ")
-    assert " a day; " in told[4]
+    assert told[4] == "added up from the queues"
+    assert told[5].startswith("the log grew by ")
+    assert " a day; " in told[5]
+    assert run("usage", str(store), "--sort", "bytes").out.splitlines()[3:1:-1] == told[2:4]
     rows = [
         json.loads(line) for line in run("usage", str(store), "--by", "topic,day", "--format", "json").out.splitlines()
     ]

@@ -1,12 +1,13 @@
 """`rmqstore usage`: what takes the space in the log."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output, say_nothing
+from rmqstore_spark.cli.output import Output, in_order, say_nothing
 from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
 from rmqstore_spark.tables.registry import table
 
@@ -30,11 +31,15 @@ def usage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
         output.put(schema, iter(found.to_batches()))
         return FINE
     from rmqstore_spark.cli.reading import stores_of
-    from rmqstore_spark.cli.shares import show_growth, with_shares
+    from rmqstore_spark.cli.screen import screen_width
+    from rmqstore_spark.cli.shares import say_source, show_growth, with_shares
 
     if found.num_rows:
-        shown = with_shares(found, given.get("by", "topic"))
-        output.put(shown.schema, iter(shown.to_batches()))
+        if output.sort is not None:  # also by a column that is not shown as it is
+            found = pa.Table.from_batches(in_order(schema, iter(found.to_batches()), output.sort, None), schema)
+        shown = with_shares(found, given.get("by", "topic"), screen_width(output.is_wide))
+        replace(output, sort=None).put(shown.schema, iter(shown.to_batches()))
+        say_source(found)
     else:
         say_nothing(given, paths, _OF.row)
     for store in stores_of(paths, {name: text for name, text in given.items() if name == "storePathCommitLog"}):
