@@ -3,6 +3,7 @@ one, whose metadata lags."""
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 TOPIC, GROUP, QUEUES = "Orders", "billing", 2
 PATIENCE = 120.0  # seconds
+KILLS = 3
 COLUMNS = ["msgId", "queueId", "queueOffset", "keys", "commitLogOffset"]
 
 
@@ -80,10 +82,7 @@ def test_tier_of_a_broker(tmp_path: Path) -> None:
         consumed = received(client, len(acknowledged))
         assert consumed == {record["msgId"] for record in acknowledged}
         wait_until_brought(tier, len(acknowledged))
-        broker.expire()
-        end = time.monotonic() + PATIENCE
-        while broker.is_expiring() and time.monotonic() < end:
-            time.sleep(0.05)
+        expire(broker)
         assert min(broker.segments()) > 0
         acknowledged += sent(client, 100, "late")
         joined = read(root, subscribe=TOPIC, tiered=str(tier), columns=COLUMNS)
@@ -131,3 +130,65 @@ def test_tier_of_a_broker(tmp_path: Path) -> None:
         assert received(client, len(acknowledged) - len(consumed)) == {
             record["msgId"] for record in acknowledged if record["msgId"] not in consumed
         }
+
+
+@pytest.mark.usefixtures("real")
+def test_killed_while_a_producer_sends(tmp_path: Path, rng: random.Random) -> None:
+    """A broker that is killed again and again while messages come and are brought, and that has deleted what was
+    brought before: store and tier together have each acknowledged message, once."""
+    root, tier = tmp_path / "store", tmp_path / "tier"
+    sizes = Sizes(segment=16 * 1024, queue_file=400, index_slots=50, index_items=120)
+    acknowledged: list[Record] = []
+    rows: list[Record] = []
+    for number in range(KILLS):
+        with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
+            client = broker.client()
+            if number == 0:
+                client.run("create", TOPIC, QUEUES)
+            else:
+                wait_until_brought(tier, len(rows))
+                expire(broker)
+            client.begin("send", TOPIC, number % QUEUES, 100_000, f"round-{number}")
+            acknowledged += killed_after(broker, client, rng.randint(200, 500))
+        rows = read(root, subscribe=TOPIC, tiered=str(tier), columns=COLUMNS)
+        assert_has_each_once(rows, acknowledged)
+        alone = read(tier, subscribe=TOPIC, columns=COLUMNS)
+        assert max(Counter(row["msgId"] for row in alone).values(), default=1) == 1
+        assert {row["msgId"] for row in alone} <= {row["msgId"] for row in rows}
+        assert [row for row in Store(tier).check().to_pylist() if row["severity"] == "error"] == []
+    assert min(int(path.name) for path in (root / "commitlog").iterdir()) > 0
+    with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
+        wait_until_brought(tier, len(rows))
+        client = broker.client()
+        got = [m for at in range(QUEUES) for m in client.run("pull", TOPIC, at, 0, 1 << 40) if m["kind"] == "message"]
+        assert sorted(m["properties"]["UNIQ_KEY"] for m in got) == sorted(row["msgId"] for row in rows)
+        broker.stop()
+    for path, options in ((root, {"tiered": str(tier)}), (tier, {})):
+        assert as_sent(read(path, subscribe=TOPIC, columns=COLUMNS, **options)) == as_sent(rows)
+
+
+def expire(broker: ExpiringBroker) -> None:
+    """Has a broker delete its oldest segments."""
+    broker.expire()
+    end = time.monotonic() + PATIENCE
+    while broker.is_expiring() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def killed_after(broker: ExpiringBroker, client: Client, count: int) -> list[Record]:
+    """What was acknowledged to a client that sends, so many messages at least, when its broker was killed."""
+    end = time.monotonic() + PATIENCE
+    while len(sends := [record for record in client.seen if record["kind"] == "ack"]) < count:
+        assert time.monotonic() < end, f"{len(sends)} of {count} messages were acknowledged"
+        time.sleep(0.01)
+    broker.kill_alone()
+    return [record for record in client.seen if record["kind"] == "ack" and record["status"] == "SEND_OK"]
+
+
+def assert_has_each_once(rows: list[Record], acknowledged: list[Record]) -> None:
+    """All acknowledged messages as they were, and of others no more than one for each kill."""
+    missing = set(as_sent(acknowledged)) - set(as_sent(rows))
+    assert not missing, f"{len(missing)} of {len(acknowledged)}: {sorted(missing)[:5]}"
+    twice = {name for name, count in Counter(row["msgId"] for row in rows).items() if count > 1}
+    assert not twice, f"{len(twice)} twice: {sorted(twice)[:5]}"
+    assert len(rows) <= len(acknowledged) + KILLS
