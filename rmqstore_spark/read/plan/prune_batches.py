@@ -25,13 +25,15 @@ def parts_of_batches(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tu
         return []
     least = number_with(queue, offsets.least)
     first = max(least, queue.first)
-    units = list(queue.block(first, min(_FEW + 1, queue.end - first)))  # mostly also the first unit after the offsets
-    before = list(itertools.takewhile(lambda unit: unit.is_message and unit.queue_offset <= offsets.most, units))
-    is_few = len(before) < len(units)
-    after = first + len(before) if is_few else number_with(queue, offsets.most) + 1
+    block = queue.block(first, min(_FEW + 1, queue.end - first))  # mostly also the first unit after the offsets
+    are_after = ~block.are_messages | (block.queue_offsets > offsets.most)
+    is_few = bool(are_after.any())
+    count = int(are_after.argmax()) if is_few else len(block)
+    units = [block[at] for at in range(min(count + 1, len(block)))]
+    after = first + count if is_few else number_with(queue, offsets.most) + 1
     start, stop = 0, _MOST
     if after < queue.end:
-        unit = units[len(before)] if is_few else queue.unit(after)
+        unit = units[count] if is_few else queue.unit(after)
         if unit is None or unit.queue_offset <= offsets.most or not _is_live(store, queue, unit, is_few):
             return None
         stop = unit.position
@@ -42,7 +44,7 @@ def parts_of_batches(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tu
         start = unit.position
     if start == 0 or stop == _MOST or not is_few:
         return [(start, stop)]
-    return _one_by_one(store, queue, units[: len(before) + 1]) or [(start, stop)]
+    return _one_by_one(store, queue, units) or [(start, stop)]
 
 
 def _is_live(store: Snapshot, queue: Queue, unit: QueueUnit, may_walk_far: bool) -> bool:
