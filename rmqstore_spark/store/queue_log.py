@@ -167,10 +167,14 @@ class CompactionLog(QueueLog):
         the unit after the message. One that a pass has made meanwhile does not count."""
         known = self._known
         extents = {extent.segment.start: extent.stop for extent in self.log.extents}
+        stops = [
+            (segment, extents.get(segment.start, segment.start), known[segment.start]) for segment in self.segments
+        ]
+        if all(unit is None or unit.position < stop for _, stop, unit in stops):
+            return []
         lost: list[Damage] = []
         before = -1
-        for segment in self.segments:
-            stop, unit = extents.get(segment.start, segment.start), known[segment.start]
+        for segment, stop, unit in stops:
             before = max(before, self._last_offset(segment, stop))
             if unit is None or unit.position < stop or unit.queue_offset <= before:
                 continue

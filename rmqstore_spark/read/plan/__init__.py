@@ -9,5 +9,6 @@ reads its own tasks puts off until their turn comes).
 The index is asked in three steps: index_evidence (a look-up in one file), index_join (conclusions from one file to the
 next), index_path (the cost); beside_index finds what no index knows, the messages of batches. again repeats a read when
 a broker has deleted files meanwhile; lost_end and unqueued find messages that the log, or its queues, lack. compacted
-chooses the last value of each key of compaction topics, joined reads a tiered store beside its broker's own.
+with newest chooses the last value of each key of compaction topics, joined reads a tiered store beside its broker's
+own.
 """
