@@ -197,6 +197,11 @@ class Selection:
         return replace(self, light={name: offsets for name, offsets in self.light.items() if name in topics})
 
     @property
+    def named_topics(self) -> frozenset[str] | None:
+        """The names of which topics are selected; None where any may be."""
+        return self.topic.among if self.assigned is None else frozenset(self.assigned)
+
+    @property
     def wants_all_queues(self) -> bool:
         """True when topic, queueId and queueOffset may be anything."""
         return (

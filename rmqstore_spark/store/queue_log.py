@@ -9,7 +9,7 @@ import itertools
 import os
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import ClassVar
 
 from native_io import FORMAT, Status
@@ -64,12 +64,16 @@ class QueueLog(Snapshot):
         """None: groups' offsets are known in the broker's own store."""
         return ConsumerOffsets.of({})
 
+    def offsets_in(self, topics: Collection[str] | None) -> ConsumerOffsets:
+        """None: groups' offsets are known in the broker's own store."""
+        return self.consumer_offsets
+
     @property
     def sound_offsets(self) -> frozenset[str]:
         """None: no file is read here."""
         return frozenset()
 
-    def refuse_unread_offsets(self) -> None:
+    def refuse_unread_offsets(self, topics: Collection[str] | None = None) -> None:
         """None are read here."""
 
     def may_be_copy_of(self, other: Snapshot) -> bool:

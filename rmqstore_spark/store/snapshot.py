@@ -1,6 +1,6 @@
 """The one handle on a store: planner and writer begin with a Snapshot, tasks have its StoreRef."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
@@ -19,7 +19,7 @@ from rmqstore_spark.store.structures.config import (
     topic_entries,
     topic_queues,
 )
-from rmqstore_spark.store.structures.consumer_offsets import Consumed, ConsumerOffsets, consumed
+from rmqstore_spark.store.structures.consumer_offsets import Consumed, ConsumerOffsets, consumed, consumed_in_rocksdb
 from rmqstore_spark.store.structures.entries import Entry, Marks
 from rmqstore_spark.store.structures.kinds import KINDS, Kind, kinds_in, marks_of
 from rmqstore_spark.store.structures.layout import Layout, find_store
@@ -30,6 +30,8 @@ from rmqstore_spark.store.structures.rocksdb_popped import Popped, popped_in_roc
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, segments_of
 from rmqstore_spark.store.structures.static_topics import LogicPart, static_parts
 from rmqstore_spark.store.structures.written import Record, load
+
+_FEW_TOPICS = 256  # of which consumers' offsets are read without those of others
 
 # The least and the most queueOffset that are asked for of a queue; None where none is.
 AskedOffsets = Callable[[str, int], tuple[int, int] | None]
@@ -44,6 +46,8 @@ class LogQueue(NamedTuple):
     last: Header | None
 
 
+
+
 class StoreRef:
     """A store's place, and how to read it: all that a task gets. The task's plan says which segments to read.
 
@@ -55,6 +59,7 @@ class StoreRef:
     def __init__(self, layout: Layout, files: Files) -> None:
         self.layout = layout
         self.files = files
+        self._offsets_by_topics: dict[frozenset[str], ConsumerOffsets | None] = {}
 
     def __reduce__(self) -> tuple[type["StoreRef"], tuple[Layout, Files]]:
         return StoreRef, (replace(self.layout, segments=(), strays=()), self.files)
@@ -116,18 +121,39 @@ class StoreRef:
         """The offset of the next message in each queue that a group consumes."""
         return self._consumed.offsets
 
+    def offsets_in(self, topics: Collection[str] | None) -> ConsumerOffsets:
+        """Those of consumer_offsets that are in some topics; None: all. Of a RocksDB only these are read."""
+        if topics is None:
+            return self.consumer_offsets
+        found = self._in_rocksdb(frozenset(topics))
+        return self.consumer_offsets.only(topics) if found is None else found
+
+    def _in_rocksdb(self, topics: frozenset[str]) -> ConsumerOffsets | None:
+        """The offsets in some topics where a RocksDB has them; None where it does not, or all offsets are known or are
+        as fast to read."""
+        if "_consumed" in self.__dict__ or len(topics) > _FEW_TOPICS:
+            return None
+        if topics not in self._offsets_by_topics:
+            self._offsets_by_topics[topics] = consumed_in_rocksdb(self.root, self.files, topics)
+        return self._offsets_by_topics[topics]
+
     @property
     def sound_offsets(self) -> frozenset[str]:
         """The names of the files of consumers' offsets that are surely as a broker writes them."""
         return self._consumed.sound
 
-    def refuse_unread_offsets(self) -> None:
+    def refuse_unread_offsets(self, topics: Collection[str] | None = None) -> None:
         """Refuse to show that no group has consumed anything where a file says otherwise.
+
+        Args:
+            topics: only these are of concern; None: all are.
 
         Raises:
             DamagedStoreError: the file of offsets is so large that it is only read in the form that brokers write, and
                 has another one.
         """
+        if topics is not None and self._in_rocksdb(frozenset(topics)) is not None:
+            return
         if self._consumed.refused is not None:
             raise DamagedStoreError(f"{self._consumed.refused}: restore it from a backup, or delete it")
 

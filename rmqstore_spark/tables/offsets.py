@@ -33,7 +33,7 @@ _Flags = npt.NDArray[np.bool_]
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     wanted = consumed(store, options.selection)
-    if not store.consumer_offsets:
+    if not wanted:
         say_if_unread(store, "consumerOffset.json", OFFSETS.name)
     if not wanted:  # nothing to look up; finding the queues might take a read of the whole log
         return iter(())
@@ -53,8 +53,9 @@ def consumed(store: Snapshot, selection: Selection = EVERYTHING) -> ConsumerOffs
     Raises:
         DamagedStoreError: the file of offsets is so large that it is not read whatever its form is.
     """
-    store.refuse_unread_offsets()
-    offsets = store.consumer_offsets
+    topics = selection.named_topics
+    store.refuse_unread_offsets(topics)
+    offsets = store.offsets_in(topics)
     if selection.wants_all_queues:
         return offsets
     some = {

@@ -113,7 +113,7 @@ def _are_many(store: Snapshot, segments: int) -> bool:
     """Are there more queues, or units, than are looked at without a sign? Where there are more topics, no queue is
     listed."""
     most = _MOST_STRETCHES // max(1, segments)
-    if len(store.queues.topics) > most:
+    if store.queues.has_more_topics(most):
         return True
     queues = store.queues.with_batch
     return len(queues) > most or sum(store.files.schedule.mapped(_count, queues)) > _MOST_UNITS
@@ -129,7 +129,7 @@ def _is_something_missing(store: Snapshot, selection: Selection, known: ManyBoun
     rows = known.rows if without else {}
     if any(rows[known.names[row]] == row and known.queues[row].last() is None for row in without):
         return True
-    offsets = store.consumer_offsets
+    offsets = store.offsets_in(selection.named_topics)
     ends = np.append(known.end, 0)  # the last one is of any other queue
     beyond = np.flatnonzero(offsets.offsets > ends[offsets.index_in(known.names)])
     if selection.wants_all_queues:

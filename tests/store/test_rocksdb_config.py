@@ -107,6 +107,47 @@ def test_in_object_storage_it_is_the_same(name: str, unpack: Unpack) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_OFFSETS)
+def test_offsets_of_one_topic_are_those_among_all(name: str, unpack: Unpack) -> None:
+    root, _ = unpack(name)
+    found = config_in_rocksdb(str(root), "offsets", Files())
+    assert found is not None
+    topics = {key.partition("@")[0] for key in found.table or {}}
+    assert topics
+    rows = Store(root).offsets().to_pylist()
+    for topic in (*topics, "R", "Rk@CG", "%LMQ%No"):
+        some = config_in_rocksdb(str(root), "offsets", Files(), [topic])
+        expected = {key: of for key, of in (found.table or {}).items() if key.partition("@")[0] == topic}
+        assert some is not None
+        assert {key: of for key, of in (some.table or {}).items() if key in expected} == expected
+        selected = [row for row in rows if row["topic"] == topic]
+        assert Store(root).offsets(subscribe=topic).to_pylist() == selected
+
+
+@pytest.mark.parametrize("place", ["consumerOffsets", "metadata"])
+def test_offsets_of_one_topic_are_read_without_others(place: str, tmp_path: Path) -> None:
+    """However many there are, one table is read for one topic."""
+
+    def read(topics: int) -> int:
+        root = tmp_path / str(topics)
+        offsets = [
+            (f"T{topic:06}@G{group}".encode(), json.dumps({"offsetTable": {"0": topic}}).encode())
+            for topic in range(topics)
+            for group in range(3)
+        ]
+        family = "default" if place == "consumerOffsets" else "consumerOffset"
+        tables = [{family: offsets[at : at + 1500]} for at in range(0, len(offsets), 1500)]
+        rocksdb.write(root / "config" / place, tables, {}, in_block=64)
+        files = Files()
+        found = config_in_rocksdb(str(root), "offsets", files, ["T000007"])
+        assert found is not None
+        assert found.table == {f"T000007@G{group}": {"0": 7} for group in range(3)}
+        return files.bytes
+
+    few, many = read(1000), read(2000)
+    assert few < many < 1.1 * few
+
+
+@pytest.mark.parametrize("name", WITH_OFFSETS)
 def test_a_damaged_database_is_not_an_empty_one(name: str, unpack: Unpack, caplog: pytest.LogCaptureFixture) -> None:
     root, _ = unpack(name)
     directory = root / "config" / PLACES[name]

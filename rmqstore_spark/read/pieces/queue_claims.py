@@ -42,7 +42,7 @@ def asked_queues(store: StoreRef, selection: Selection) -> list[Queue]:
 def selected_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     """The selected queues, also those of light topics. Where topics are named, no other directory is listed."""
     queues = store.queues
-    topics = selection.topic.among if selection.assigned is None else set(selection.assigned)
+    topics = selection.named_topics
     if topics is None:
         selection.topic.learn(queues.topics)
         some = queues.with_batch
@@ -56,7 +56,7 @@ def selected_queues(store: StoreRef, selection: Selection) -> list[Queue]:
 def batch_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     """The BatchCQ queues that can have selected messages. No directory of a simple queue is listed."""
     queues = store.queues
-    topics = selection.topic.among if selection.assigned is None else set(selection.assigned)
+    topics = selection.named_topics
     some = (
         queues.batch
         if topics is None

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -172,10 +172,10 @@ def _taken(root: str, name: str, files: Files) -> _Taken:
     return _Taken(None, {}, reasons)
 
 
-def in_rocksdb(root: str, name: str, files: Files) -> InRocksDB | None:
+def in_rocksdb(root: str, name: str, files: Files, topics: Collection[str] | None = None) -> InRocksDB | None:
     """The part of a RocksDB that stands in for a file in config/; None where no RocksDB has it, or it cannot be
-    read."""
-    kept = config_in_rocksdb(root, _PARTS[name], files) if name in _PARTS else None
+    read. Arguments as in config_in_rocksdb(), but for the file's name."""
+    kept = config_in_rocksdb(root, _PARTS[name], files, topics) if name in _PARTS else None
     if kept is None or kept.table is None:
         if kept is not None:
             log.info("%s", kept.why_not)  # elsewhere.py names the tables that lack it

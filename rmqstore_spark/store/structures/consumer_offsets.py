@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,6 +80,15 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
     def _index(self) -> dict[tuple[str, str], int]:
         return {name: at for at, name in enumerate(self.names)}
 
+    def only(self, topics: Collection[str]) -> "ConsumerOffsets":
+        """Those in some topics."""
+        which = [at for at, (_, topic) in enumerate(self.names) if topic in topics]
+        bounds = zip(self.bounds[which].tolist(), self.bounds[[at + 1 for at in which]].tolist(), strict=True)
+        rows = np.concatenate([_longs(()), *(np.arange(start, stop) for start, stop in bounds)])
+        sizes = np.diff(self.bounds)[which]
+        names = [self.names[at] for at in which]
+        return ConsumerOffsets(names, np.append(0, np.cumsum(sizes)), self.queue_ids[rows], self.offsets[rows])
+
     def stretches(self) -> Iterator[tuple[str, str, slice]]:
         """Group, topic, and the rows of both."""
         bounds = self.bounds.tolist()
@@ -136,6 +145,16 @@ def consumed(root: str, files: Files) -> Consumed:
         found.append(_of_file(root, name, files))
     sound = frozenset(name for name, each in zip(OFFSETS, found, strict=False) if each.is_sound)
     return Consumed(found[0].topics, found[-1].offsets(), found[-1].refused, sound)
+
+
+def consumed_in_rocksdb(root: str, files: Files, topics: Collection[str]) -> ConsumerOffsets | None:
+    """The consumer groups' offsets in some topics, read without those in others; None where no RocksDB has offsets that
+    can be read. Further arguments are those of consumed()."""
+    stored = in_rocksdb(root, OFFSETS[0], files, topics)
+    if stored is None:
+        return None
+    found = _of_table(stored.table or {}).offsets()
+    return found.only(topics)
 
 
 class _Found:

@@ -105,6 +105,11 @@ class ConsumeQueues:
         in_rocksdb = set() if self._in_rocksdb is None else self._in_rocksdb.topics
         return {name for name in self._names | in_rocksdb if not is_light(name)}
 
+    def has_more_topics(self, most: int) -> bool:
+        """Are there more topics than so many? Of a large database, not all are looked at."""
+        in_rocksdb = set() if self._in_rocksdb is None else self._in_rocksdb.some_topics(most)
+        return len({name for name in self._names | in_rocksdb if not is_light(name)}) > most
+
     @property
     def is_empty(self) -> bool:
         """Is there nothing that can be a topic with a queue?"""

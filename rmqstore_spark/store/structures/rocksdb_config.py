@@ -7,9 +7,10 @@ Source: docs/format.md; org.apache.rocketmq.broker.config.v1.RocksDBConfigManage
 RocksDBOffsetSerializeWrapper, broker.config.v2.ConfigHelper, SerializationType.
 """
 
+import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError, one_line
@@ -28,6 +29,7 @@ _V2, _V2_DATA = 1, 2
 _V2_TABLES: dict[Part, int] = {"offsets": 1, "topics": 3, "groups": 4}
 _V2_JSON = 1  # the byte before a value
 _SEPARATOR = 1
+_NUMBER_SIZE = 4  # bytes of a queueId
 _FAMILIES: dict[Part, str] = {"topics": "topic", "groups": "subscriptionGroup", "offsets": "consumerOffset"}
 
 
@@ -46,13 +48,14 @@ class InRocksDB(NamedTuple):
     why_not: str | None
 
 
-def config_in_rocksdb(root: str, part: Part, files: Files) -> InRocksDB | None:
+def config_in_rocksdb(root: str, part: Part, files: Files, topics: Collection[str] | None = None) -> InRocksDB | None:
     """A part of the configuration from RocksDB; None where no database has the part.
 
     Args:
         root: the store directory.
         part: topics, groups or offsets.
         files: how to reach files, and where requests and bytes are counted.
+        topics: only offsets of these are wanted; None: of all. Where keys begin with the topic, others are not read.
 
     Raises:
         StorageError: storage refuses, or does not answer.
@@ -69,7 +72,7 @@ def config_in_rocksdb(root: str, part: Part, files: Files) -> InRocksDB | None:
     from rmqstore_spark.store.rocksdb.changing import ChangingDatabase
 
     try:
-        table = ChangingDatabase(directory, files).ask(lambda database: _read(database, kind.path, part))
+        table = ChangingDatabase(directory, files).ask(lambda database: _read(database, kind.path, part, topics))
         return InRocksDB(directory, table, None)
     except StorageError:
         raise
@@ -77,13 +80,14 @@ def config_in_rocksdb(root: str, part: Part, files: Files) -> InRocksDB | None:
         return InRocksDB(directory, None, str(why))
 
 
-def _read(database: "Database", path: str, part: Part) -> Table:
+def _read(database: "Database", path: str, part: Part, topics: Collection[str] | None) -> Table:
     if path == "config/rdb":
-        return _offsets_of_v2(database) if part == "offsets" else _entries_of_v2(database, part)
+        return _offsets_of_v2(database, topics) if part == "offsets" else _entries_of_v2(database, part)
     family = _FAMILIES[part] if path == "config/metadata" else "default"
     entry = _offsets if part == "offsets" else _object
+    prefixes = [b""] if topics is None else [os.fsencode(topic) + b"@" for topic in sorted(topics)]
     found: Table = {}
-    for key, value in _pairs(database, family):
+    for key, value in itertools.chain.from_iterable(_pairs(database, family, prefix) for prefix in prefixes):
         if key != _DATA_VERSION.encode():
             found[_text(key, database)] = entry(value, database)
     return found
@@ -99,11 +103,15 @@ def _entries_of_v2(database: "Database", part: Part) -> Table:
     return found
 
 
-def _offsets_of_v2(database: "Database") -> Table:
+def _offsets_of_v2(database: "Database", topics: Collection[str] | None) -> Table:
+    """Keys begin with the group, so those of a topic are all over the table."""
     found: Table = {}
+    ends = None if topics is None else tuple(_sized(os.fsencode(topic)) + bytes([_SEPARATOR]) for topic in topics)
     for key, value in _pairs(database, "default", _prefix("offsets")):
+        if ends is not None and not key[:-_NUMBER_SIZE].endswith(ends):
+            continue
         (group, topic), rest = _names(key, 2, database)
-        if len(rest) != 4 or len(value) != 8:
+        if len(rest) != _NUMBER_SIZE or len(value) != 8:
             raise _not_as(database, f"an offset of {group!r:.100}", f"{len(rest)} and {len(value)} bytes")
         queues = found.setdefault(f"{topic}@{group}", {})
         queues[str(int.from_bytes(rest, "big", signed=True))] = int.from_bytes(value, "big", signed=True)
@@ -112,6 +120,10 @@ def _offsets_of_v2(database: "Database") -> Table:
 
 def _prefix(part: Part) -> bytes:
     return bytes([_V2]) + _V2_TABLES[part].to_bytes(2, "big") + bytes([_V2_DATA])
+
+
+def _sized(text: bytes) -> bytes:
+    return len(text).to_bytes(2, "big") + text
 
 
 def _names(key: bytes, count: int, database: "Database") -> tuple[list[str], bytes]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.kept import kept
+from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile
@@ -266,11 +267,14 @@ class QueuesInRocksDB:
     def topics(self) -> set[str]:
         """The topics that have a queue. In a large database, those whose queues have bounds there, which a broker
         writes together with their units."""
-        keys = None if self._pages.blocks_in(b"", None) <= _FEW_BLOCKS else self._pages.offset_keys()
-        if keys is None:
-            return {queue.topic for queue in self}
-        names = {os.fsdecode(key[5:-_KEY_OF_BOUNDS]) for key in keys if _names_a_queue(key)}
-        return {name for name in names if queue_path(name, 0) is not None}
+        return self.some_topics(None)
+
+    def some_topics(self, most: int | None) -> set[str]:
+        """Topics as in `topics`; of a large database only so many, and one more, besides light queues."""
+        found: set[str] | None = None
+        if self._pages.blocks_in(b"", None) > _FEW_BLOCKS:
+            found = self._pages.of_offset_keys(lambda keys: _topics_in(keys, most))
+        return {queue.topic for queue in self} if found is None else found
 
     def _between(self, key: bytes, limit: bytes | None) -> Iterator[RocksDBQueue]:
         """The queues with keys in a range. Most of a long queue's records are passed over."""
@@ -289,6 +293,24 @@ class QueuesInRocksDB:
             at = page.stop
             if at is not None and page.prefixes and not page.has_all(page.prefixes[-1]):
                 at = after(page.prefixes[-1])
+
+
+def _topics_in(keys: Iterator[bytes], most: int | None) -> set[str]:
+    """The topics in keys of column family `offset`; see some_topics()."""
+    found: set[str] = set()
+    last, count = b"", 0
+    for key in keys:
+        name = key[5:-_KEY_OF_BOUNDS]
+        if name == last or not _names_a_queue(key):
+            continue
+        last, topic = name, os.fsdecode(name)
+        if topic in found or queue_path(topic, 0) is None:
+            continue
+        found.add(topic)
+        count += not is_light(topic)
+        if most is not None and count > most:
+            break
+    return found
 
 
 def _names_a_queue(key: bytes) -> bool:

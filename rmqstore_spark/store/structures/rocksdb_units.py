@@ -196,11 +196,15 @@ class UnitPages:
         self._tried(lambda database: database.families)
         return self._why_not
 
-    def offset_keys(self) -> list[bytes] | None:
-        """The keys that name the queues that have bounds; None where they cannot be read."""
+    def of_offset_keys(self, look: Callable[[Iterator[bytes]], _Answer]) -> _Answer | None:
+        """An answer from the keys that name the queues that have bounds; None where they cannot be read.
+
+        Args:
+            look: takes as many of the keys as it needs; it begins anew where a file of the database went away.
+        """
         with self._lock:
             return self._tried(
-                lambda database: [key for entries in database.scan(OFFSETS) for key, _ in entries.pairs()]
+                lambda database: look(key for entries in database.scan(OFFSETS) for key, _ in entries.pairs())
             )
 
     def _read(self, key: bytes, limit: bytes | None) -> Page:
