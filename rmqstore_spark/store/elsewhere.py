@@ -35,42 +35,47 @@ class Elsewhere:
     option: str | None = None
 
 
-def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
+def elsewhere(store: Snapshot, table: str | None = None, topics: Collection[str] | None = None) -> Iterator[Elsewhere]:
     """The places of a store that this package does not read.
 
     Args:
         table: yield only the places that this table needs.
+        topics: only consumers' offsets of these topics count; None: all.
     """
     for kind in store.kinds([kind for kind in KINDS if table in (None, *kind.hides)]):
-        if not _is_read(store, kind):
+        if not _is_read(store, kind, topics):
             yield _place(store, kind)
         elif table is None and "queues" in kind.instead and store.queues.are_twice:
             beside = f"{kind.what} beside those in files: of each queue, only the one that knows more is taken"
             yield Elsewhere(os.path.join(store.root, kind.path), beside, frozenset())
 
 
-def _is_read(store: Snapshot, kind: Kind) -> bool:
+def _is_read(store: Snapshot, kind: Kind, topics: Collection[str] | None = None) -> bool:
     """Is this kind a RocksDB that is read, and can the store's one be?"""
     if "queues" in kind.instead:
         return os.path.join(store.root, kind.path) == store.layout.queues_in_rocksdb and store.queues.why_not is None
     if kind.path == POPPED:
         return store.popped is not None and store.popped.why_not is None
-    parts = kind.instead - {"queues"}
-    found = [config_in_rocksdb(store.root, part, store.files) for part in parts]
-    return bool(found) and all(one is not None and one.table is not None for one in found)
+    if not kind.instead or ("offsets" in kind.instead and not store.has_offsets_in_rocksdb(topics)):
+        return False
+    found = [config_in_rocksdb(store.root, part, store.files) for part in kind.instead - {"offsets"}]
+    return all(one is not None and one.table is not None for one in found)
 
 
 def _place(store: Snapshot, kind: Kind) -> Elsewhere:
     return Elsewhere(os.path.join(store.root, kind.path), kind.what, kind.hides, kind.is_checked, kind.option)
 
 
-def say_what_is_unknown(store: Snapshot, table: str, options: Collection[str] = ()) -> None:
+def say_what_is_unknown(
+    store: Snapshot, table: str, options: Collection[str] = (), topics: Collection[str] | None = None
+) -> None:
     """Log a message where a table of this store may lack rows.
 
     Args:
         options: the options with which other places are read as well.
+        topics: see elsewhere().
     """
-    for place in elsewhere(store, table):
+    for place in elsewhere(store, table, topics):
         if place.option in options:
             continue
         log.warning("%s: %s: not read, so table %r lacks what is only there", one_line(place.path), place.what, table)

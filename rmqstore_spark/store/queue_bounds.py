@@ -9,7 +9,8 @@ broker does not know them either.
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,9 @@ from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, QueueHeads, places_in, queue_heads
 from rmqstore_spark.store.unit_evidence import UnitEvidence
+
+if TYPE_CHECKING:
+    from rmqstore_spark.store.structures.rocksdb_ends import RecordEnds
 
 _QUEUES_AT_ONCE = 4096  # queues whose messages are looked up together, so that the log is read in its order
 _BLOCK = 4096  # bytes: disk space is mostly allocated in such blocks
@@ -78,6 +82,17 @@ class ManyBounds:
         """Which of the queues have a whole message."""
         have_messages: _Flags = self.positions[1] >= 0
         return have_messages
+
+    def of_existing(self) -> "ManyBounds":
+        """Those of queues that have a unit, or space for one."""
+        exist = self.have_messages | (self.end > self.least)
+        for row in np.flatnonzero(~exist).tolist():
+            exist[row] = bool(self.queues[row].in_files)
+        if exist.all():
+            return self
+        names = ("least", "end", "numbers", "positions", "times", "files", "nbytes")
+        queues = [self.queues[row] for row in np.flatnonzero(exist).tolist()]
+        return replace(self, queues=queues, **{name: getattr(self, name)[..., exist] for name in names})
 
     @classmethod
     def joined(cls, parts: "list[ManyBounds]") -> "ManyBounds":
@@ -313,6 +328,14 @@ class _OuterUnits:
         first, last = (ends[row] if ends.kinds[row] else None for ends in self.ends)
         return Outer(first, last, bool(self.are_all[row]))
 
+    def put_records(self, ends: "RecordEnds", width: int) -> None:
+        """Fill in queues in RocksDB, of which the first `width` records were looked at for the first."""
+        for block, other in zip(self.ends, (ends.first, ends.last), strict=True):
+            block.fill(ends.rows, other)
+        self.are_all[ends.rows] = ends.counts <= width
+        self.files[ends.rows] = self.nbytes[ends.rows] = 0
+        self.places[:, ends.numbers] = ends.places
+
     def put(self, row: int, queue: Queue, outer: Outer) -> None:
         """Fill in a queue that was read by itself."""
         for ends, unit in zip(self.ends, (outer.first, outer.last), strict=True):
@@ -346,12 +369,23 @@ def _outer_units(files: Files, queues: list[Queue], begin: int, asked: Asked) ->
         are_alone[here] = (heads.counts < 0) | _may_have_more(heads, last)
         which, of = asked.part(here.start, here.stop), asked.numbers[numbers]
         found.places[:, numbers], are_asked_alone[numbers] = heads.places(which.queues, of, width)
+    if any(not queue.is_in_files for queue in queues):
+        ends = _record_ends(queues, asked, width, begin)
+        found.put_records(ends, width)
+        are_alone[ends.rows] = are_asked_alone[ends.numbers] = False
     alone = np.flatnonzero(are_alone).tolist()
     outer = files.schedule.mapped(functools.partial(_outer, width=width, begin=begin), [queues[row] for row in alone])
     for row, each in zip(alone, outer, strict=True):
         found.put(row, queues[row], each)
     _look_for(files, queues, asked, np.unique(asked.queues[are_asked_alone]).tolist(), found.places)
     return found
+
+
+def _record_ends(queues: list[Queue], asked: Asked, width: int, begin: int) -> "RecordEnds":
+    # Imported here, as most stores have no such database.
+    from rmqstore_spark.store.structures.rocksdb_ends import record_ends
+
+    return record_ends(queues, asked.starts, asked.numbers, width, begin)
 
 
 def places_of(files: Files, queues: list[Queue], asked: Asked) -> _Longs:
@@ -363,6 +397,9 @@ def places_of(files: Files, queues: list[Queue], asked: Asked) -> _Longs:
         numbers = slice(*asked.starts[[at, stop]].tolist())
         heads, some = queue_heads(queues[at:stop], FEW_UNITS, files), asked.part(at, stop)
         found[:, numbers], are_alone[numbers] = heads.places(some.queues, some.numbers, FEW_UNITS)
+    if any(not queue.is_in_files for queue in queues):
+        ends = _record_ends(queues, asked, FEW_UNITS, 0)
+        found[:, ends.numbers], are_alone[ends.numbers] = ends.places, False
     _look_for(files, queues, asked, np.unique(asked.queues[are_alone]).tolist(), found)
     return found
 

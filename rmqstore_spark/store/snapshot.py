@@ -46,8 +46,6 @@ class LogQueue(NamedTuple):
     last: Header | None
 
 
-
-
 class StoreRef:
     """A store's place, and how to read it: all that a task gets. The task's plan says which segments to read.
 
@@ -127,6 +125,11 @@ class StoreRef:
             return self.consumer_offsets
         found = self._in_rocksdb(frozenset(topics))
         return self.consumer_offsets.only(topics) if found is None else found
+
+    def has_offsets_in_rocksdb(self, topics: Collection[str] | None = None) -> bool:
+        """Does a RocksDB have consumers' offsets, and can those in some topics be read? None: all."""
+        of_topics = None if topics is None else self._in_rocksdb(frozenset(topics))
+        return of_topics is not None or self._consumed.is_in_rocksdb
 
     def _in_rocksdb(self, topics: frozenset[str]) -> ConsumerOffsets | None:
         """The offsets in some topics where a RocksDB has them; None where it does not, or all offsets are known or are

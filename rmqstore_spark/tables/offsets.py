@@ -33,9 +33,8 @@ _Flags = npt.NDArray[np.bool_]
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     wanted = consumed(store, options.selection)
-    if not wanted:
-        say_if_unread(store, "consumerOffset.json", OFFSETS.name)
     if not wanted:  # nothing to look up; finding the queues might take a read of the whole log
+        say_if_unread(store, "consumerOffset.json", OFFSETS.name)
         return iter(())
     asked = set(options.columns or OFFSETS.schema.names)
     facts = None

@@ -115,9 +115,12 @@ def queue_facts(
         of_logs: the queues that logs tell by themselves; by default that of the store's log.
     """
     with collector_paused():
-        queues = selected_queues(store, selection)
+        assumed = None if selection.assigned is None else store.queues.assumed(selection.assigned)
+        queues = selected_queues(store, selection) if assumed is None else _selected(assumed, selection)
         before, which, index = _before(asked, queues)
         bounds = many_bounds(store, queues, before)
+        if assumed is not None:
+            bounds = bounds.of_existing()
         found = _Rows(bounds, store.queues_of_log() if of_logs is None else of_logs)
         kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
         consumed: set[tuple[str, int, int]] | None = None
@@ -133,6 +136,12 @@ def queue_facts(
     times = np.full(len(asked.offsets), NO_TIME, np.int64)
     times[which] = bounds.asked_times[index]
     return replace(facts, consumed_times=times)
+
+
+def _selected(queues: list[Queue], selection: Selection) -> list[Queue]:
+    if replace(selection, assigned=None).wants_all_queues:
+        return queues
+    return [queue for queue in queues if selection.queue(queue.topic, queue.queue_id) is not None]
 
 
 def _lost_in(store: Snapshot, facts: QueueFacts) -> _Longs:

@@ -150,7 +150,7 @@ def plan_table(table: Table, options: ReadOptions, stores: list[Snapshot] | None
     if stores is None:
         return again(lambda: plan_table(table, options, _stores(table, options)))
     for store in stores:
-        say_what_is_unknown(store, table.name)
+        say_what_is_unknown(store, table.name, topics=options.selection.named_topics)
     say_unknown_topics(options.subscribe, stores)
     say_unknown_queues(options.selection.assigned, stores)
     check_queues(replace(options.selection, assigned=None), stores)

@@ -17,13 +17,15 @@ from support import flavours, reading
 
 from rmqstore_spark import Store
 from rmqstore_spark.read.pieces.task import Queued
+from rmqstore_spark.store import queue_bounds
 from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_coverage import coverage
+from rmqstore_spark.store.rocksdb.fields import Fields
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queues import ConsumeQueues
-from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
+from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB, RocksDBQueue
 
 SIZE = (100).to_bytes(4, "big")
 FLAVOURS = ("combined", "rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata", "rocksdb-trans")
@@ -355,3 +357,72 @@ def test_a_copy_without_the_queues_has_what_waits(name: str, tmp_path: Path) -> 
         for copied in ("sound", "copy")
     ]
     assert waiting[0] == waiting[1] != []
+
+
+# ---- many queues in one walk
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_bounds_of_many_queues_are_those_of_each(
+    expired: bool, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues whose records have no holes are not looked at one by one, also where their first messages have expired;
+    tables are the same as if they were. Groups' offsets also name queues that do not exist."""
+    builder = StoreBuilder(tmp_path / "store", 4096)
+    for _ in range(400):
+        builder.append(
+            rng.choice(("T", "TopicA", "TopicB", "Topic_CC")), b"x" * rng.randrange(9), queue_id=rng.randrange(5)
+        )
+    builder.close()
+    offsets = {
+        f"{topic}@{group}": {str(queue): rng.randrange(30) for queue in range(7)}
+        for topic in ("T", "TopicA", "Topic_CC", "Nothing")
+        for group in ("G", "H")
+    }
+    (builder.root / "config").mkdir(exist_ok=True)
+    (builder.root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    root = in_rocksdb(builder.root, tmp_path / "other", rng, twist=lambda some: rng.sample(some, len(some) - 1))
+    if expired:
+        for file in sorted((root / "commitlog").iterdir())[:3]:
+            file.unlink()
+    alone: list[tuple[str, int]] = []
+    by_itself = queue_bounds._outer
+
+    def noted(queue: Queue, **of: int) -> Any:
+        alone.append((queue.topic, queue.queue_id))
+        return by_itself(queue, **of)
+
+    monkeypatch.setattr(queue_bounds, "_outer", noted)
+    found = {table: rows_of(table, root) for table in ("queues", "offsets")}
+    assert len(found["queues"]) == 20
+    assert len({*alone} & {(row["topic"], row["queueId"]) for row in found["queues"]}) <= 1  # one lacks a record
+    alone.clear()
+    monkeypatch.setattr(RocksDBQueue, "on_a_page", lambda queue: None)
+    monkeypatch.setattr(ConsumeQueues, "assumed", lambda queues, names: None)
+    assert {table: rows_of(table, root) for table in ("queues", "offsets")} == found
+    assert len({*alone}) == 20
+
+
+def test_a_last_record_that_is_not_found_again(tmp_path: Path) -> None:
+    """The index of a table ends before the table's last key, which only a walk through the table comes upon. A table
+    of units is not another store for that."""
+    builder = StoreBuilder(tmp_path / "one", 4096)
+    for _ in range(20):
+        builder.append("T", b"")
+    builder.close()
+    shutil.rmtree(builder.root / "consumequeue")
+    records = [
+        (rocksdb.queue_key(b"T", 0, number), bytes(7) + bytes([number]) + SIZE + bytes(16)) for number in range(20)
+    ]
+    rocksdb.write(builder.root / "consumequeue", [{"default": records}], {})
+    assert len(rows_of("consumequeue", builder.root)) == 20
+    (file,) = (builder.root / "consumequeue").glob("*.sst")
+    data = bytearray(file.read_bytes())
+    at = data.rfind(records[-1][0]) + len(records[-1][0]) - 1
+    data[at] -= 1
+    fields = Fields(bytes(data[-53:]), 1)
+    _, _, start, size = (fields.varint() for _ in range(4))
+    assert start < at < start + size
+    data[start + size + 1 : start + size + 5] = rocksdb.masked_crc(bytes(data[start : start + size + 1]))
+    file.write_bytes(data)
+    assert len(rows_of("consumequeue", builder.root)) == 20

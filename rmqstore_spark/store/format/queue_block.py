@@ -167,7 +167,7 @@ class QueueBlock:
             self.kinds[which],
         )
 
-    def fill(self, here: slice, other: "QueueBlock") -> None:
+    def fill(self, here: "slice | _Longs", other: "QueueBlock") -> None:
         """Put as many other units in the place of some."""
         for name in self.__slots__:
             getattr(self, name)[here] = getattr(other, name)

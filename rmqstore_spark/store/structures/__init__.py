@@ -13,7 +13,7 @@ The room answers: what do these files say? It believes nothing; what can be prov
 * ConsumeQueues: consumequeue (`Queue`), queues (`ConsumeQueues`, all of a store), queue_cursor (`QueueCursor`, the one
   search along a queue), queue_heads (the first units of many), queue_sizes, batch_numbers (which unit of a BatchCQ has
   a queue offset), consumequeue_ext. Those in RocksDB: rocksdb_units (keys and values), rocksdb_queues (`RocksDBQueue`,
-  a `Queue` of the same form).
+  a `Queue` of the same form), rocksdb_ends (the outer records of many).
 * Index files: indexfile (`IndexReader`).
 * Small files: config (topics, groups, offsets), consumer_offsets (those of any size), rocksdb_config (the same in
   RocksDB), static_topics, checkpoint, epochs, timer, rocksdb_popped.

@@ -5,6 +5,7 @@ size that is parsed there.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -33,6 +34,7 @@ from rmqstore_spark.store.structures.config import (
 )
 
 _AT_ONCE = 1024 * 1024  # bytes of the file
+_ENTRIES_AT_ONCE = 4096  # of a parsed object
 _MOST_OF_ENTRY = 64 * 1024 * 1024  # bytes of one entry
 _MOST_AROUND = 64 * 1024  # bytes before the entries, and after them
 _SHORTEST_ENTRY, _SHORTEST_QUEUE = 6, 4  # bytes: "":{}, and 0:0,
@@ -122,12 +124,14 @@ class Consumed(NamedTuple):
         offsets: from that file, or with light queues (enableLmq) from lmqConsumerOffset.json, which then has all of
             them.
         refused: why a file was not taken that is too large to be parsed whatever its form is; None where none was.
+        is_in_rocksdb: whether a RocksDB has the offsets, and they were read.
         sound: the names of the files, not their backups, that are surely as a broker writes them.
     """
 
     topics: set[str]
     offsets: ConsumerOffsets
     refused: str | None
+    is_in_rocksdb: bool
     sound: frozenset[str]
 
 
@@ -144,7 +148,7 @@ def consumed(root: str, files: Files) -> Consumed:
             break
         found.append(_of_file(root, name, files))
     sound = frozenset(name for name, each in zip(OFFSETS, found, strict=False) if each.is_sound)
-    return Consumed(found[0].topics, found[-1].offsets(), found[-1].refused, sound)
+    return Consumed(found[0].topics, found[-1].offsets(), found[-1].refused, found[0].is_in_rocksdb, sound)
 
 
 def consumed_in_rocksdb(root: str, files: Files, topics: Collection[str]) -> ConsumerOffsets | None:
@@ -166,11 +170,12 @@ class _Found:
         topics: all that have a group, also without an offset.
         is_any: whether there is an entry, of whatever form.
         refused: why the file was not taken; None where it was, or there is none.
+        is_in_rocksdb: whether they are of a RocksDB.
         is_sound: whether the file itself is surely as a broker writes it.
     """
 
     def __init__(self) -> None:
-        self.is_sound = False
+        self.is_sound = self.is_in_rocksdb = False
         self.topics: set[str] = set()
         self.is_any = False
         self.refused: str | None = None
@@ -246,7 +251,9 @@ def _of_file(root: str, name: str, files: Files) -> _Found:
     """The offsets in a file of config/, in its backup, or in the RocksDB that a broker has instead."""
     stored = in_rocksdb(root, name, files)
     if stored is not None:
-        return _of_table(stored.table or {})
+        in_table = _of_table(stored.table or {})
+        in_table.is_in_rocksdb = True
+        return in_table
     path, refused = os.path.join(root, "config", name), None
     for candidate in with_backup(path):
         with ignore_unreadable():
@@ -280,10 +287,11 @@ def _whole(path: str, files: Files) -> tuple[Table | None, _Found]:
 
 
 def _of_table(table: Table) -> _Found:
-    found = _Found()
-    for text, queues in table.items():
-        by_number = offsets_by_number(queues) if isinstance(queues, dict) else {}
-        found.add_texts([text], _longs([len(by_number)]), _longs(by_number), _longs(by_number.values()))
+    found, remaining = _Found(), iter(table.items())
+    while some := list(itertools.islice(remaining, _ENTRIES_AT_ONCE)):
+        parts = [offsets_by_number(queues) if isinstance(queues, dict) else {} for _, queues in some]
+        queue_ids, offsets = itertools.chain(*parts), itertools.chain.from_iterable(part.values() for part in parts)
+        found.add_texts([text for text, _ in some], _longs(map(len, parts)), _longs(queue_ids), _longs(offsets))
     return found
 
 

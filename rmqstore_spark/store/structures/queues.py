@@ -5,7 +5,7 @@ one that knows more is taken; light queues are mostly in RocksDB only.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rmqstore_spark.kept import kept
@@ -25,6 +25,9 @@ _PAGE = 4096  # bytes: the least that a disk has or lacks of a file
 
 class ConsumeQueues:
     """All queues of a store.
+
+    Large because callers ask for all queues, some, those of a topic or a single one, and each question has to be
+    answered by three places.
 
     Attributes:
         files: how to reach files, and where requests and bytes are counted.
@@ -70,6 +73,13 @@ class ConsumeQueues:
                 found = _best(found, self._in_rocksdb.of_topic(topic))
             self._topics[topic, is_batch] = found
         return self._topics[topic, is_batch]
+
+    def assumed(self, names: Mapping[str, Collection[int]]) -> list[Queue] | None:
+        """The queues with these topics and queueIds where all are in RocksDB, without a look at which exist; None where
+        some may be in files, whose directories have to be listed."""
+        if self._in_rocksdb is None or self._names:
+            return None
+        return [*self._in_rocksdb.assumed(names)]
 
     def all_of_topic(self, topic: str) -> list[Queue]:
         """The simple queues of a topic, and after them its batch queues."""

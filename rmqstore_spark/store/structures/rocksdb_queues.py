@@ -10,7 +10,7 @@ so a killed broker's queues end early, and some versions leave holes for good.
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,9 @@ _KEY_OF_BOUNDS = len(b"\1max\1") + 4  # bytes after the topic, in column family 
 class RocksDBQueue(Queue):
     """The ConsumeQueue of one topic and queue in a RocksDB.
 
+    Attributes:
+        prefix: the bytes that its keys begin with.
+
     Args:
         limit: the key after those that are asked for soon; None: all are.
         bounds: the first queue offset and the one after the last, if the queue is known to have each between them.
@@ -61,7 +64,7 @@ class RocksDBQueue(Queue):
     ) -> None:
         super().__init__(pages.directory, name.topic, name.queue_id, files)
         self._pages = pages
-        self._prefix = queue_prefix(*name)
+        self.prefix = queue_prefix(*name)
         self._limit = limit
         self._bounds = bounds
 
@@ -97,23 +100,36 @@ class RocksDBQueue(Queue):
         return None
 
     def last_proof(self, root: str) -> Proof | None:
-        """The proof of the last record."""
-        number = self.end - 1
-        units = [found.units for found in self.records(number, self.end)] if self.in_files else []
-        data = units[-1].tobytes() if units else b""
-        return record_proof(root, self.directory, key_of(self._prefix, number), data) if data else None
+        """The proof of the last record, if that is found as a task will look for it: a database may lie about where
+        its keys are."""
+        key = key_of(self.prefix, self.end - 1)
+        data = (self._pages.value(key) or b"")[:UNIT_SIZE] if self.in_files else b""
+        return record_proof(root, self.directory, key, data) if data else None
 
     def opened(self, file: QueueFile) -> "_Opened":
         """The units of one of in_files."""
         return _Opened(self, file)
 
+    def on_a_page(self) -> Records | None:
+        """All records, where there are some, without holes, and all on one page of the database; else None."""
+        page = self._first_page
+        found = page.of(self.prefix)
+        if found is None or not page.has_all(self.prefix):
+            return None
+        if self._bounds is not None:  # a broker may have added records since then
+            found = found.within(*self._bounds)
+        if not len(found.numbers) or int(found.numbers[-1]) - int(found.numbers[0]) + 1 != len(found.numbers):
+            return None
+        self._bounds = self._bounds or (int(found.numbers[0]), int(found.numbers[-1]) + 1)
+        return found
+
     def records(self, start: int, stop: int) -> Iterator[Records]:
         """The records with the queue offsets [start, stop), a part at a time."""
-        key, end = key_of(self._prefix, start), key_of(self._prefix, stop)
+        key, end = key_of(self.prefix, start), key_of(self.prefix, stop)
         is_small = stop - start <= FEW_UNITS and self._is_long
         while key < end:
             page = self._pages.page(key, end if is_small else self._limit, is_small)
-            found = page.of(self._prefix)
+            found = page.of(self.prefix)
             if found is not None:
                 yield found.within(start, stop)
             if page.stop is None:
@@ -123,11 +139,11 @@ class RocksDBQueue(Queue):
     @kept
     def _is_long(self) -> bool:
         """Are the records on several pages?"""
-        return self._bounds is None and not self._first_page.has_all(self._prefix)
+        return self._bounds is None and not self._first_page.has_all(self.prefix)
 
     @property
     def _first_page(self) -> Page:
-        return self._pages.page(self._prefix, self._limit)
+        return self._pages.page(self.prefix, self._limit)
 
     @kept
     def _runs(self) -> list[tuple[int, int]]:
@@ -135,12 +151,12 @@ class RocksDBQueue(Queue):
         if self._bounds is not None:
             return [self._bounds]
         page = self._first_page
-        found = page.of(self._prefix)
-        if page.has_all(self._prefix):
+        found = page.of(self.prefix)
+        if page.has_all(self.prefix):
             return [] if found is None else _filled(_rows(found.numbers), len(found.numbers))
-        first, last = None if found is None else int(found.numbers[0]), self._pages.last(self._prefix)
+        first, last = None if found is None else int(found.numbers[0]), self._pages.last(self.prefix)
         if first is not None and last is not None and found is not None and len(_rows(found.numbers)) == 1:
-            blocks = self._pages.blocks_in(self._prefix, after(self._prefix))
+            blocks = self._pages.blocks_in(self.prefix, after(self.prefix))
             if 0 <= last - first <= _UNITS_OF_A_BLOCK * blocks:
                 return [(first, last + 1)]  # what holes there are is read as unused units
         runs: list[tuple[int, int]] = []
@@ -257,6 +273,16 @@ class QueuesInRocksDB:
         if queue_path(topic, queue_id) is None:
             return None
         return RocksDBQueue(self._pages, QueueKey(topic, queue_id), self.files, after(queue_prefix(topic, queue_id)))
+
+    def assumed(self, names: Mapping[str, Collection[int]]) -> list[RocksDBQueue]:
+        """The queues with these topics and queueIds, which a broker can have, in the order of keys, without a look at
+        which have records."""
+        found = []
+        for topic, ids in names.items():
+            if ids and all(queue_path(topic, queue_id) is not None for queue_id in (min(ids), max(ids))):
+                limit = after(topic_prefix(os.fsencode(topic)))
+                found += [RocksDBQueue(self._pages, QueueKey(topic, each), self.files, limit) for each in ids]
+        return sorted(found, key=lambda queue: queue.prefix)
 
     @property
     def why_not(self) -> str | None:

@@ -96,11 +96,18 @@ def key_of(prefix: bytes, number: int) -> bytes:
 @functools.lru_cache(maxsize=1024)
 def queue_of(prefix: bytes) -> QueueKey | None:
     """The queue that a key begins with; None where no broker can have such a queue."""
+    topic, queue_id = _topic_of(prefix[:-5]), int.from_bytes(prefix[-5:-1], "big", signed=True)
+    return None if topic is None or prefix[-1] != 1 or queue_id < 0 else QueueKey(topic, queue_id)
+
+
+@functools.lru_cache(maxsize=1024)
+def _topic_of(prefix: bytes) -> str | None:
+    """The topic of topic_prefix(); None where no broker can have such a topic."""
     size = int.from_bytes(prefix[:4], "big")
-    if len(prefix) != _LEAST_KEY - _NUMBER_SIZE - 1 + size or {prefix[4], prefix[5 + size], prefix[-1]} != {1}:
+    if len(prefix) != 6 + size or prefix[4] != 1 or prefix[5 + size] != 1:
         return None
-    topic, queue_id = os.fsdecode(prefix[5 : 5 + size]), int.from_bytes(prefix[-5:-1], "big")
-    return None if queue_path(topic, queue_id) is None else QueueKey(topic, queue_id)
+    topic = os.fsdecode(prefix[5 : 5 + size])
+    return None if queue_path(topic, 0) is None else topic
 
 
 class Page(NamedTuple):
@@ -184,6 +191,11 @@ class UnitPages:
         with self._lock:
             found = self._tried(lambda database: database.last(_UNITS, prefix, after(prefix) or prefix))
         return None if found is None else int.from_bytes(found[0][len(prefix) :][:_NUMBER_SIZE], "big")
+
+    def value(self, key: bytes) -> bytes | None:
+        """The value of one key, looked up by itself; None where there is none."""
+        with self._lock:
+            return self._tried(lambda database: database.get(key))
 
     def blocks_in(self, start: bytes, stop: bytes | None) -> int:
         """A bound of the blocks that keys in [start, stop) are in."""
