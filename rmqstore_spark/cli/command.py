@@ -1,14 +1,17 @@
 """Makes a command of a function, its parameters and its help text."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import Command, SourceOption
 from rmqstore_spark.cli.template import Template
-from rmqstore_spark.errors import OptionError
+from rmqstore_spark.errors import OptionError, one_line
+from rmqstore_spark.read.run.told import heard
 
 # By the field of Output, the parameter that it comes from.
 _OUTPUT = {
@@ -55,6 +58,8 @@ def command(
                     how["template"] = parsed = Template(template)
                     values["given"]["columns"] = ",".join(parsed.columns or ["topic"])
                 values["output"] = Output(**how)
+                if values["output"].is_table and "mode" in given and given["mode"] is None:
+                    return _past_damage(function, values)
             return function(**values)
 
         return Command(
@@ -67,6 +72,20 @@ def command(
         )
 
     return made
+
+
+def _past_damage(function: Callable[..., int], values: dict[str, Any]) -> int:
+    """Call a function that shows rows to people. Where the log is damaged they get all the rest, what is damaged is
+    told, and the exit code says that not all could be looked at: whoever looks into a damaged store needs just that.
+    Programs get an error, unless they give `--mode`."""
+    values["given"]["mode"] = "DROPMALFORMED"
+    with heard(is_once=True) as damage:
+        code = function(**values)
+    if not damage.is_lost:
+        return code
+    paths = " ".join(map(shlex.quote, values.get("paths") or [values["path"]]))
+    click.echo(one_line(f"what is damaged was left out; to see what is lost: rmqstore check {paths}"), err=True)
+    return NOT_ALL if code == FINE else code
 
 
 def _text(value: str | bool | None) -> str | None:

@@ -19,6 +19,7 @@ from rmqstore_spark.read.pieces.queue_claims import asked_queues
 from rmqstore_spark.read.pieces.task import Scanned, Task
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.read.run.told import say_passed_over
 from rmqstore_spark.store.queue_coverage import Gaps, coverage, units_of_each
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
@@ -184,6 +185,9 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     found = usage_of(store, options, options.by)
     assert found is not None
     sums, source = found
+    if source != LOG:  # whose read has said so
+        for fault in store.faults:
+            say_passed_over(fault.place)
     times = [(name, "ascending") for name in options.by if name in _LENGTHS]
     others = [(name, "ascending") for name in options.by if name not in _LENGTHS]
     sums = sums.sort_by([*times, ("bytes", "descending"), *others])

@@ -226,8 +226,34 @@ def test_errors_name_options_as_they_are_written_here(store: Path, tmp_path: Pat
     shutil.copytree(store, copy := tmp_path / "store")
     with min((copy / "commitlog").iterdir()).open("r+b") as file:
         file.write(bytes(100))
-    ran = run("messages", copy)
+    ran = run("messages", copy, "--format", "csv")
     assert (ran.code, "--mode DROPMALFORMED reads the rest" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "asked", [["messages", "--limit", "0"], ["history", "one"], ["get", "--key", "one"], ["usage"]]
+)
+def test_people_get_what_is_whole(tmp_path: Path, asked: list[str]) -> None:
+    """On a damaged store, with what is damaged, an exit code, and what to do next; programs get an error."""
+    builder = stores.StoreBuilder(tmp_path / "a store", consume_queue=False)
+    for _ in range(9):
+        builder.append(keys="one")
+    builder.close()
+    with builder.segment(0).open("r+b") as file:
+        file.seek(builder.messages[4].position + 8)
+        file.write(bytes(40))
+    command, *options = asked
+    ran = run(command, builder.root, *options)
+    *damage, last = ran.err.splitlines()
+    assert (ran.code, last) == (
+        3,
+        f"what is damaged was left out; to see what is lost: rmqstore check '{builder.root}'",
+    )
+    assert any(str(builder.segment(0)) in line for line in damage)
+    assert len(ran.out.splitlines()) > 4
+    assert run(command, builder.root, *options, "--mode", "FAILFAST").code == 1
+    assert run(command, builder.root, *options, "--format", "json").code == 1
+    assert run(command, builder.root, *options, "--mode", "DROPMALFORMED").code == 0
 
 
 def test_what_was_not_looked_at_has_a_code_of_its_own(tmp_path: Path) -> None:

@@ -143,6 +143,8 @@ def test_damage(tmp_path: Path) -> None:
     builder.segment(4096).unlink()
     with pytest.raises(DamagedStoreError, match="a gap in the commitlog"):
         found(tmp_path, ("topic",))
+    ran = run("usage", str(tmp_path))
+    assert (ran.code, "a gap in the commitlog" in ran.err, ran.out.startswith("topic ")) == (3, True, True)
 
 
 @pytest.mark.parametrize("by", ["", "topic,topic", "tags", "topic,"])
