@@ -243,7 +243,7 @@ def test_refusals(tmp_path: Path, rng: random.Random) -> None:
 @pytest.mark.parametrize(
     ("refusal", "told"),
     [
-        (OSError(errno.EROFS, os.strerror(errno.EROFS)), "cannot be written: Read-only file system"),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS)), "cannot be written: Read-only file system; make a copy"),
         (PermissionError(errno.EACCES, "Permission denied"), "permission denied; run as a user who may write to"),
     ],
 )

@@ -49,7 +49,8 @@ def cannot_write(path: str, why: OSError) -> RmqStoreError:
     if isinstance(why, PermissionError):
         return RmqStoreError(f"{path}: permission denied; run as a user who may write to the store")
     kind = RaceError if why.errno in _RACES else RmqStoreError
-    return kind(f"{path}: cannot be written: {why.strerror or why}")
+    what_to_do = "; make a copy of the store where one can write, and do it there" if why.errno == errno.EROFS else ""
+    return kind(f"{path}: cannot be written: {why.strerror or why}{what_to_do}")
 
 
 def mount_of(fd: int) -> int:
