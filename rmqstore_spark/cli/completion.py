@@ -8,6 +8,7 @@ import click
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.jobs.lag import COLUMNS as LAG_COLUMNS
 from rmqstore_spark.tables.registry import TABLES, table
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -22,8 +23,22 @@ def words(known: Iterable[str]) -> Complete:
 def _columns(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Comma-separated columns of the command's rows."""
     name = ctx.command.name or ""
-    known = table(name).schema.names if name in TABLES else [*COLUMNS]
+    if name == "history":
+        from rmqstore_spark.jobs.history import SCHEMA
+
+        return _last_of_some(begin, SCHEMA.names)
+    known = LAG_COLUMNS if name == "lag" else table(name).schema.names if name in TABLES else [*COLUMNS]
     return _last_of_some(begin, known)
+
+
+def _parts(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """What a directory of files may be divided by."""
+    return _last_of_some(begin, ["day", "hour", *COLUMNS])
+
+
+def _usage_by(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    names = table("usage").schema.names
+    return _last_of_some(begin, names[: names.index("messages")])
 
 
 def _last_of_some(begin: str, known: Iterable[str]) -> list[str]:
@@ -37,6 +52,14 @@ def _topics(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[
 
 def _groups(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     return words(sorted({group for _, groups in _names(ctx) for group in groups}))(ctx, parameter, begin)
+
+
+def _group_starts(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """A group, and where it may go on."""
+    group, equals, place = begin.partition("=")
+    if equals:
+        return [f"{group}={known}" for known in ("earliest", "latest") if known.startswith(place)]
+    return [f"{name}=" for name in _groups(ctx, parameter, begin)]
 
 
 def _starts(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
@@ -71,4 +94,8 @@ COMPLETED: dict[str, Complete] = {
     "subscribe": _topics,
     "group": _groups,
     "startingOffsets": _starts,
+    "excludeTopic": _topics,
+    "groupOffset": _group_starts,
+    "by": _usage_by,
+    "partition_by": _parts,
 }

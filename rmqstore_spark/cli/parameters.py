@@ -86,6 +86,7 @@ def _option(option: Option) -> click.Option:
             metavar=option.type.metavar,
             multiple=True,
             callback=_TOGETHER[option.type],
+            shell_complete=COMPLETED.get(option.name),
         )
     return SourceOption(
         [*spellings, option.name],
@@ -178,6 +179,7 @@ def partition_option() -> click.Option:
         ["--partition-by"],
         metavar="COLUMNS",
         callback=parsed,
+        shell_complete=COMPLETED["partition_by"],
         help="--output is a new directory, with Parquet files in a directory for each value of these columns; day and "
         "hour are those of storeTimestamp",
     )

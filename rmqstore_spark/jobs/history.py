@@ -52,7 +52,7 @@ _SYSTEM_GROUP = "CID_RMQ_SYS_"
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         ("timestamp", TIME),
         ("event", TEXT),
@@ -112,7 +112,7 @@ def history(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
     events += _traced([unit for unit in units.values() if unit["topic"] == TRACE_TOPIC], {name}, told)
     events.sort(key=lambda event: (event.timestamp is None, event.timestamp, event.commit_log_offset or 0))
     events += _consumed(store, told)
-    return pa.Table.from_batches(batches(_SCHEMA, events), _SCHEMA)
+    return pa.Table.from_batches(batches(SCHEMA, events), SCHEMA)
 
 
 # ---- the units

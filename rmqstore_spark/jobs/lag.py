@@ -9,6 +9,8 @@ from rmqstore_spark.errors import OptionError, nearest
 BY = {"group": ["group"], "topic": ["group", "topic"], "queue": ["group", "topic", "queueId"]}
 # The columns of table `offsets` that this needs.
 NEEDED = ["group", "topic", "queueId", "lag", "lagMillis", "lastConsumedTimestamp", "expired"]
+_SUMS = ["queues", "behind", "lag", "lagMillis", "lastConsumedTimestamp", "expired"]
+COLUMNS = [*BY["queue"], *_SUMS]
 
 
 def lag(offsets: pa.Table, by: str = "group", group: str | None = None) -> pa.Table:
@@ -47,7 +49,7 @@ def lag(offsets: pa.Table, by: str = "group", group: str | None = None) -> pa.Ta
             ("expired", "any"),
         ]
     )
-    names = [*BY[by], "queues", "behind", "lag", "lagMillis", "lastConsumedTimestamp", "expired"]
+    names = [*BY[by], *_SUMS]
     columns = [f"{each}_{how}" for each, how in (("queueId", "count"), ("behind", "sum"), ("lag", "sum"))]
     columns += ["lagMillis_max", "lastConsumedTimestamp_max", "expired_any"]
     found = some.select([*BY[by], *columns]).rename_columns(names)

@@ -669,6 +669,10 @@ def test_a_shell_completes_commands_and_options() -> None:
         (["queues", "{store}", "--columns", "topic,min"], ["topic,minOffset"]),
         (["queues", "{store}", "--sort", "lastC"], ["lastCommitLogOffset"]),
         (["queues", "{store}", "--format", "f"], ["feather"]),
+        (["history", "{store}", "one", "--columns", "event,de"], ["event,details"]),
+        (["usage", "{store}", "--by", "topic,ho"], ["topic,hour"]),
+        (["copy", "{store}", "--exclude-topic", "Orders2"], ["Orders2"]),
+        (["set-offsets", "{store}", "--group-offset", "slow=l"], ["slow=latest"]),
         (["messages", "{store}/nowhere", "--subscribe", "O"], []),
     ],
 )
