@@ -44,13 +44,14 @@ class Verdict:
     commands: list[str]
 
 
-def verdict(rows: Sequence[Row], store: str, is_tiered: bool = False) -> Verdict:
+def verdict(rows: Sequence[Row], store: str, is_tiered: bool = False, is_writable: bool = True) -> Verdict:
     """The verdict on a store.
 
     Args:
         rows: the findings of the table `check`: columns problem, severity, file, found, count.
         store: the store's path or URL.
         is_tiered: whether the store is a tiered one, on which no broker starts.
+        is_writable: whether its queues and index can be made anew in their place (kinds.is_writable).
     """
     serious = [row for row in rows if row["severity"] in _SERIOUS]
     unseen = [row for row in rows if row["problem"] == "notLookedAt"]
@@ -67,7 +68,7 @@ def verdict(rows: Sequence[Row], store: str, is_tiered: bool = False) -> Verdict
         )
         text = f"Cannot tell: {places} was not looked at. {known}"
     is_good = not unseen and all(not some for effect, some in by_effect.items() if effect is not Effect.NOTHING)
-    return Verdict(text, is_good, _commands(serious, store))
+    return Verdict(text, is_good, _commands(serious, store, is_writable))
 
 
 def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:
@@ -151,7 +152,7 @@ def _amounts(rows: list[Row]) -> str:
     return ", ".join(f"{problem}: {amount(some)}" for problem, some in by_problem.items())
 
 
-def _commands(serious: list[Row], store: str) -> list[str]:
+def _commands(serious: list[Row], store: str, is_writable: bool) -> list[str]:
     fixes: dict[Fix, list[Row]] = {fix: [] for fix in Fix}
     for row in serious:
         fixes[PROBLEMS[row["problem"]].fix].append(row)
@@ -169,14 +170,14 @@ def _commands(serious: list[Row], store: str) -> list[str]:
     elif "://" in store:
         lines.append(f"rmqstore copy {path} {shlex.quote(_beside(store, '-copy'))}  # then check and mend the copy")
     else:
-        lines += _in_place(fixes, store)
+        lines += _in_place(fixes, store, is_writable)
     if fixes[Fix.ADMIN]:
         problems = ", ".join(dict.fromkeys(row["problem"] for row in fixes[Fix.ADMIN]))
         lines.append(f"# once the broker runs, with mqadmin as advised above: {problems}")
     return lines
 
 
-def _in_place(fixes: Mapping[Fix, list[Row]], store: str) -> list[str]:
+def _in_place(fixes: Mapping[Fix, list[Row]], store: str, is_writable: bool) -> list[str]:
     lines = []
     path, aside = shlex.quote(store), shlex.quote(_beside(store, "-aside"))
     for fix, command in _FOR_FILES.items():
@@ -185,8 +186,11 @@ def _in_place(fixes: Mapping[Fix, list[Row]], store: str) -> list[str]:
         lines += [command.format(store=path, aside=aside, files=each) for each in some]
     for fix, command in _FOR_EACH.items():
         lines += [command.format(file=file) for file in _files(fixes[fix])]
-    if fixes[Fix.REBUILD]:
+    if fixes[Fix.REBUILD] and is_writable:
         lines.append(f"rmqstore rebuild {path}")
+    elif fixes[Fix.REBUILD]:
+        copy = shlex.quote(_beside(store, "-copy"))
+        lines.append(f"rmqstore copy {path} {copy}  # this kind of store is not written to: make an ordinary one")
     return lines
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from oracle.dledger import DLedgerStoreBuilder
 from support.command import run
 from tables.test_check import PLANTED, Planted, planted_noise_in_log
 
@@ -164,6 +165,22 @@ def test_a_remote_store_is_copied_first() -> None:
     row = {"problem": "noQueues", "severity": "error", "file": "s3://b/store/consumequeue", "count": 1}
     (command,) = verdict([row], "s3://b/store").commands
     assert command.startswith("rmqstore copy s3://b/store store-copy")
+
+
+def test_a_store_that_is_not_written_to_is_copied(tmp_path: Path) -> None:
+    """DLedger: what `rebuild` would mend elsewhere, a copy has."""
+    builder = DLedgerStoreBuilder(tmp_path / "store", index=True)
+    for number in range(40):
+        builder.append(keys=f"k{number}")
+    builder.close()
+    (lost, *_) = (tmp_path / "store" / "consumequeue").glob("*/*/*")
+    lost.unlink()
+    assert run("rebuild", builder.root).code != 0
+    ran = run("check", builder.root)
+    command = ran.out.splitlines()[-1]
+    assert command.startswith(f"rmqstore copy {builder.root} {builder.root}-copy"), ran.out
+    assert pasted([command], tmp_path) is None
+    assert problems(tmp_path / "store-copy") == set()
 
 
 def test_a_screen(tmp_path: Path) -> None:

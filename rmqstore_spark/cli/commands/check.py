@@ -49,6 +49,7 @@ def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
 def _show(stores: list[Snapshot], found: pa.Table, limit: int | None) -> None:
     from rmqstore_spark.cli.findings import show_commands, show_findings, show_verdict
     from rmqstore_spark.jobs.verdict import looked_at, verdict
+    from rmqstore_spark.store.structures.kinds import is_writable
 
     by_store: dict[str, list[Snapshot]] = {}
     for store in stores:
@@ -61,7 +62,7 @@ def _show(stores: list[Snapshot], found: pa.Table, limit: int | None) -> None:
             click.echo(one_line(root))
         own = [row for row in rows if row["store"] == root]
         is_tiered = logs[0].layout.queue is not None
-        answer = verdict(own, root, is_tiered)
+        answer = verdict(own, root, is_tiered, is_tiered or is_writable(root, logs[0].files))
         show_verdict(answer, looked_at(logs, is_tiered))
         show_findings(own, limit)
         show_commands(answer)

@@ -193,3 +193,12 @@ def refuse_to_write(root: str, files: Files) -> None:
             f"{os.path.join(root, kind.path)}: {kind.what}: expected them in files, as this store cannot be written to "
             "otherwise; make a copy of it (Store.copy, rmqstore copy), and write to that"
         )
+
+
+def is_writable(root: str, files: Files) -> bool:
+    """Is what a broker reads of a store all in files that can be written here?"""
+    try:
+        refuse_to_write(root, files)
+    except NotAStoreError:
+        return False
+    return True
