@@ -183,7 +183,7 @@ def _wanted(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[d
 
 
 def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int, last: str | None) -> dict[str, int]:
-    """The widths of the columns that fit. Texts are cut before columns are left out.
+    """The widths of the columns that fit. Texts are cut before columns are left out, first those without any value.
 
     Args:
         last: the last column, which stays; None: the last ones are left out.
@@ -191,7 +191,8 @@ def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int, last: str
     needed, tight, easy = _wanted(schema, rows, most)  # the last column, which may go on below itself, needs less
     names = list(schema.names)
     while len(names) > 1 and sum(easy[name] + _SPACE for name in names[:-1]) + tight[names[-1]] > most:
-        names.pop(-1 if last is None or len(names) == 2 else -2)
+        empty = [name for name in names[1:] if name != last and not any(cell(row[name]) for row in rows)]
+        names.remove(empty[-1] if empty else names[-1 if last is None or len(names) == 2 else -2])
     least_of = {name: easy[name] for name in names[:-1]} | {names[-1]: tight[names[-1]]}
     room = most - sum(least_of[name] + _SPACE for name in names) + _SPACE
     widths = {}

@@ -107,6 +107,7 @@ def test_what_happened_is_on_the_screen(columns: int, long_names: Path) -> None:
     head, _, line, *_ = shown.splitlines()
     assert [head.split()[0], head.split()[1], head.split()[-1]] == ["timestamp", "event", "details"]
     assert "720 bytes" in line
+    assert ("group" in head) == (columns > 80), "it has no value here"
 
 
 def test_the_last_column_goes_on_below(long_names: Path) -> None:
