@@ -112,7 +112,8 @@ def _told(finding: Finding) -> str:
     """A finding in a line; `rmqstore check` says more."""
     severity = "note" if PROBLEMS[finding.problem].severity == "info" else PROBLEMS[finding.problem].severity
     found = (finding.found or "").removeprefix(f"{finding.file}: ")
-    return one_line(f"{severity}: {finding.problem}: {finding.file}: found {found}")
+    where = f"topic {finding.topic}, queueId {finding.queue_id}" if finding.file is None else finding.file
+    return one_line(f"{severity}: {finding.problem}: {where}: found {found}")
 
 
 def _show_topics(out: Console, summary: Summary, most: int | None) -> None:

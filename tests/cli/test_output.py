@@ -368,3 +368,14 @@ def test_damage_leaves_no_directory(store: Path, tmp_path: Path) -> None:
     assert ran.code == 1
     assert "cannot be read" in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_show_says_which_messages_are_lost_with_a_segment(tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path, segment_size=4096)
+    for _ in range(120):
+        builder.append(topic="T", queue_id=3)
+    builder.close()
+    builder.segment(4096).unlink()
+    lost = [message.queue_offset for message in builder.messages if message.position // 4096 == 1]
+    told = run("show", tmp_path).out
+    assert f"error: lostMessages: topic T, queueId 3: found none from {lost[0]} to {lost[-1]}\n" in told
