@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError, one_line
+from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.kinds import KINDS, Part, kinds_in
 
@@ -72,7 +73,8 @@ def config_in_rocksdb(root: str, part: Part, files: Files, topics: Collection[st
     from rmqstore_spark.store.rocksdb.changing import ChangingDatabase
 
     try:
-        table = ChangingDatabase(directory, files).ask(lambda database: _read(database, kind.path, part, topics))
+        with collector_paused():  # as many objects as there are entries
+            table = ChangingDatabase(directory, files).ask(lambda database: _read(database, kind.path, part, topics))
         return InRocksDB(directory, table, None)
     except StorageError:
         raise
@@ -155,7 +157,7 @@ def _pairs(database: "Database", family: str, prefix: bytes = b"") -> Iterator[t
 
 def _object(value: bytes, database: "Database") -> Table:
     try:
-        found = json.loads(value)
+        found = json.loads(value.decode())
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
