@@ -98,11 +98,19 @@ class Database:
         sources += [self._of_tables(run, start, stop) for run in self._sorted_runs(tables)]
         return self._newest(sources, fragments(deletions), family)
 
-    def blocks_in(self, family: str, start: bytes, stop: bytes | None) -> int:
+    def blocks_in(self, family: str, start: bytes, stop: bytes | None, enough: int | None = None) -> int:
         """The number of blocks of tables that keys in [start, stop) may be in: a bound of the work that scan() is, as
-        long as the logs have little. Arguments and errors as of scan()."""
-        tables = self._tables_with(family, start, stop)
-        return sum(self._opened(table).blocks_in(start, stop) for table in tables)
+        long as the logs have little. Further arguments and errors as of scan().
+
+        Args:
+            enough: where there are more, some number above this one will do: not all tables are opened.
+        """
+        count = 0
+        for table in self._tables_with(family, start, stop):
+            count += self._opened(table).blocks_in(start, stop)
+            if enough is not None and count > enough:
+                break
+        return count
 
     def last(self, family: str, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
         """The last key in [start, stop), with its value; None where there is none. Arguments and errors as of

@@ -298,7 +298,7 @@ class QueuesInRocksDB:
     def some_topics(self, most: int | None) -> set[str]:
         """Topics as in `topics`; of a large database only so many, and one more, besides light queues."""
         found: set[str] | None = None
-        if self._pages.blocks_in(b"", None) > _FEW_BLOCKS:
+        if self._pages.blocks_in(b"", None, _FEW_BLOCKS) > _FEW_BLOCKS:
             found = self._pages.of_offset_keys(lambda keys: _topics_in(keys, most))
         return {queue.topic for queue in self} if found is None else found
 

@@ -197,10 +197,10 @@ class UnitPages:
         with self._lock:
             return self._tried(lambda database: database.get(key))
 
-    def blocks_in(self, start: bytes, stop: bytes | None) -> int:
-        """A bound of the blocks that keys in [start, stop) are in."""
+    def blocks_in(self, start: bytes, stop: bytes | None, enough: int | None = None) -> int:
+        """A bound of the blocks that keys in [start, stop) are in. Arguments as of Database.blocks_in()."""
         with self._lock:
-            return self._tried(lambda database: database.blocks_in(_UNITS, start, stop)) or 0
+            return self._tried(lambda database: database.blocks_in(_UNITS, start, stop, enough)) or 0
 
     @property
     def why_not(self) -> str | None:
@@ -232,7 +232,7 @@ class UnitPages:
         return any(self._are_near(end, key) for end in ends)
 
     def _are_near(self, start: bytes, stop: bytes) -> bool:
-        return start <= stop and self.blocks_in(start, stop) <= _NEAR_BLOCKS
+        return start <= stop and self.blocks_in(start, stop, _NEAR_BLOCKS) <= _NEAR_BLOCKS
 
     def _next(self, key: bytes) -> Page:
         """The next page of the walk through the database if that is near a key; else the first one of a walk that
