@@ -82,7 +82,7 @@ def left_in(root: Path) -> dict[int, list[int]]:
     return left
 
 
-@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
+@pytest.mark.parametrize("version", usually(NEWEST))
 def test_salvaged(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """Consumers get all that is left in order, wherever they begin, and new messages after it; also after a crash. The
     last messages of two queues are lost, too: what comes after them gets offsets of its own."""
@@ -319,7 +319,7 @@ def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
+@pytest.mark.parametrize("version", usually(NEWEST))
 def test_without_a_persons_messages(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """A consumer of a copy from which messages were left out gets exactly the rest: a group goes on where it was, and
     wherever one begins; new messages come after the queues' ends, and all that still holds after a crash."""

@@ -15,7 +15,7 @@ from support.patience import HANG
 
 from interop import scenario
 from interop.expiring import EXPIRED, ExpiringBroker
-from interop.rocketmq import NEWEST, OLDEST, Client, Sizes, usually
+from interop.rocketmq import NEWEST, Client, Sizes, usually
 from rmqstore_spark import DataLossError
 
 pytestmark = pytest.mark.interop
@@ -30,7 +30,7 @@ def acks_of(client: Client) -> list[dict[str, Any]]:
     return [record for record in client.seen if record["kind"] == "ack"]
 
 
-@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
+@pytest.mark.parametrize("version", usually(NEWEST))
 def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """A producer's every acknowledged message is a row, none is there twice or torn, and they are what the broker has
     after its recovery, whatever happens to it and to the query. What was read after a kill, before the next start or

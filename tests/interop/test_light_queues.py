@@ -24,7 +24,7 @@ SETTINGS = {"enableLmq": "true", "enableMultiDispatch": "true"}
 
 
 @pytest.mark.usefixtures("real")
-@pytest.mark.parametrize("version", rocketmq.usually(rocketmq.OLDEST, rocketmq.NEWEST))
+@pytest.mark.parametrize("version", rocketmq.usually(rocketmq.NEWEST))
 def test_rows_are_what_consumers_get(version: str, tmp_path: Path) -> None:
     root = tmp_path / "store"
     with Broker(version, root, tmp_path / "home", Sizes(), SETTINGS) as broker:

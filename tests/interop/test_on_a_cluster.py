@@ -16,7 +16,7 @@ from interop import buckets
 from interop.jars import Unavailable
 from rmqstore_spark import Store
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 COLUMNS = ["topic", "queueId", "queueOffset", "commitLogOffset", "body"]
 

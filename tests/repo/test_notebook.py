@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-
+LONG = pytest.mark.long
 # In both places where Jupyter may start.
 PLACES = {
     "after_a_crash.ipynb": ROOT,
@@ -24,9 +24,13 @@ PLACES = {
     "follow_a_broker.ipynb": ROOT,
     "follow_one_message.ipynb": ROOT,
 }
+NOTEBOOKS = [
+    pytest.param(path, id=path.name, marks=LONG if path.name.startswith("follow_a") else ())
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", NOTEBOOKS)
 def test_every_cell_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RMQ_STORE", raising=False)
     assert pictures(executed(path, PLACES[path.name]))
@@ -70,7 +74,6 @@ def no_store(place: Path) -> None:
     """The notebook has to make one."""
 
 
-LONG = pytest.mark.long
 # What a notebook says of a store, and whether there is something to draw.
 CASES = [
     ("after_a_crash", no_store, ["messages, all the same", "messages saved in merged, 0 places lost"], True),
@@ -79,9 +82,17 @@ CASES = [
     ("after_a_crash", store_without_a_file, ["were in files that are no longer there", "all the same"], False),
     ("after_a_crash", empty_store, ["Nothing is wrong with this store.", "The log has no damage"], False),
     ("follow_one_message", no_store, ["We follow the first.", "order-99"], True),
-    ("follow_one_message", binary_store, ["No message has the key or id retried-0.", "no consumer groups"], True),
-    ("follow_one_message", golden_store, ["retry delayed", "%DLQ%failing-group", "UNKNOW-0"], True),
-    ("follow_one_message", damaged_store, ["retry delayed"], True),
+    pytest.param(
+        "follow_one_message",
+        binary_store,
+        ["No message has the key or id retried-0.", "no consumer groups"],
+        True,
+        marks=LONG,
+    ),
+    pytest.param(
+        "follow_one_message", golden_store, ["retry delayed", "%DLQ%failing-group", "UNKNOW-0"], True, marks=LONG
+    ),
+    pytest.param("follow_one_message", damaged_store, ["retry delayed"], True, marks=LONG),
     ("follow_one_message", empty_store, ["There is no message in this store.", "No group is behind."], False),
     pytest.param("explore_store", binary_store, ["0x", "No message has a key", "have no properties"], True, marks=LONG),
     pytest.param("explore_store", golden_store, ["plain-17", "storeHost"], True, marks=LONG),

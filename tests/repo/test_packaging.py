@@ -52,6 +52,7 @@ def test_kernel_loads_with_an_old_c_library() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long  # the kernel is compiled
 def test_wheel_contents(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -73,6 +74,8 @@ def test_wheel_contents(wheel: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
 def test_installed_wheel_needs_no_register(wheel: Path, small_store: Path, tmp_path: Path) -> None:
     site, cwd = tmp_path / "site", tmp_path / "elsewhere"
     cwd.mkdir()

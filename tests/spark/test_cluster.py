@@ -16,7 +16,7 @@ from support.patience import HANG
 
 from rmqstore_spark.store.format.sizes import Sizes
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 SIZES = Sizes(segment=64 * 1024, queue_file=2000, slots=50, items=500)
 

@@ -35,6 +35,7 @@ def with_paths(text: str, kitchen: Path) -> str:
     return re.sub(r"([\"'])(\w+_store|lake/\w+)\1", rf"\1{kitchen}/\2\1", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("python spark"))
 def test_every_example_runs(page: str, spark: SparkSession, kitchen: Path) -> None:
     names: dict[str, object] = {"spark": spark, "rmqstore_spark": rmqstore_spark}
