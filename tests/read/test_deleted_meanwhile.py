@@ -4,7 +4,6 @@ on from the new beginning, and a scan whose rows are gone says so, with an error
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import os
 import random
@@ -64,7 +63,8 @@ class Deleting:
     """Has a broker delete what has expired just before the n-th look at a file; `often`: and once more some looks after
     that, and so on."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
+        self.rng = rng
         self.root: Path | None = None
         self.left = -1
         self.often: int | None = None
@@ -84,9 +84,9 @@ class Deleting:
 
 
 @pytest.fixture
-def deleting(monkeypatch: pytest.MonkeyPatch) -> Deleting:
+def deleting(monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> Deleting:
     monkeypatch.setattr(again, "_PAUSES", tuple(0.0 for _ in again._PAUSES))
-    return Deleting(monkeypatch)
+    return Deleting(monkeypatch, rng)
 
 
 def rows(found: Any) -> list[str]:
@@ -112,10 +112,13 @@ CALLS: dict[str, Callable[[Store], list[str]]] = {
 
 
 def moments(tmp_path: Path, deleting: Deleting, step: int = 1) -> Iterator[Path]:
-    """A store of which something is deleted at the first look, at the second (or some later one), and so on to none."""
+    """A store of which something is deleted at the first look, at the second (or some later one), and so on to none;
+    of many looks, which are like each other, at some random ones."""
     whole = built(tmp_path / "whole")
     root = tmp_path / "store"
-    for number in itertools.count(0, step):
+    number = -step
+    while True:
+        number += step * deleting.rng.randint(1, 1 + max(number, 0) // 20)
         shutil.copytree(whole, root, copy_function=os.link)  # whose names are deleted, and nothing is written
         deleting.root, deleting.left = root, number
         yield root
