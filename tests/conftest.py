@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from support import distribution, failed_draws, jvm, sweeps
+from support import distribution, failed_draws, jvm, memory, sweeps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,6 +49,9 @@ TOGETHER = {
     "tests/interop/": "brokers",
     "tests/read/test_select_bytes.py": "generated",
 }
+
+# Which tests have their files in memory: those that make many small stores, and of which none is about a disk.
+IN_MEMORY = ("tests/read/", "tests/tables/", "tests/store/", "tests/face/", "tests/kernel/")
 
 # Time limits of an example mean nothing on a shared machine or under a sanitizer.
 hypothesis.settings.register_profile("rmq", deadline=None, print_blob=True, derandomize=IN_CI)
@@ -119,6 +122,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("spark"):
         jvm.archive_spark()
+    tempfile.tempdir = str(memory.place() or "") or None if item.nodeid.startswith(IN_MEMORY) else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -153,6 +157,17 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     """Randomness of this test alone: the same with the same RMQ_TEST_SEED, whatever other tests run."""
     request.node.user_properties.append(("rng", True))
     return random.Random(f"{SEED} {request.node.nodeid}")
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """pytest's own, or one in memory (pytest_runtest_setup)."""
+    if tempfile.tempdir is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="rmqstore-tests-", ignore_cleanup_errors=True) as home:
+        (path := Path(home, "test")).mkdir()  # tests look at what is beside it, too
+        yield path
 
 
 @pytest.fixture

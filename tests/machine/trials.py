@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from support import memory
 
 from machine import (
     compare_check,
@@ -24,8 +25,6 @@ from machine import (
 from machine.expected import Truth, truth_of
 from machine.past import Difference, Past
 from machine.stores import make
-
-_MEMORY = Path("/dev/shm")
 
 Step = Callable[[Past, Truth, random.Random], None]
 COMPARISONS: dict[str, tuple[Step, ...]] = {
@@ -44,7 +43,7 @@ COMPARISONS: dict[str, tuple[Step, ...]] = {
 @contextmanager
 def store_of(seed: int, batches: bool = False) -> Iterator[Past]:
     """The store of a seed, in memory where there is such."""
-    home = tempfile.mkdtemp(prefix="rmq-machine-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+    home = tempfile.mkdtemp(prefix="rmq-machine-", dir=memory.place())
     try:
         yield make(Path(home) / "store", seed, batches)
     finally:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import memory
 from support.killing import Stopper
 from support.prepared import Ground
 
 from rmqstore_spark.write.fs import calls
-
-_MEMORY = Path("/dev/shm")
-_ENOUGH = 4 << 30  # bytes: more than a writer wants to see before it begins a segment of 1 GiB
 
 
 @pytest.fixture
@@ -30,8 +26,7 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> Stopper:
 def home(tmp_path: Path) -> Iterator[Path]:
     """A directory, in memory where there is such: for tests that write a thousand times over, and do not depend on a
     disk. What does has files that are synced, and takes five times as long."""
-    in_memory = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ENOUGH
-    with tempfile.TemporaryDirectory(dir=_MEMORY if in_memory else tmp_path) as path:
+    with tempfile.TemporaryDirectory(dir=memory.place() or tmp_path) as path:
         yield Path(path)
 
 
