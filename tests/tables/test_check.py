@@ -26,7 +26,7 @@ from support.tables import rows_of
 import rmqstore_spark
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.check import table
+from rmqstore_spark.tables.check import log, table
 from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.check.table import CHECK
 
@@ -457,9 +457,10 @@ def planted_offsets(store: Planted) -> Iterator[tuple[Any, ...]]:
     yield "offsetAheadOfQueue", None, 1, end + 9, 1
 
 
-def test_index_items_out_of_order(store: Planted) -> None:
+def test_index_items_out_of_order(store: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two right items in each other's place, of messages in two segments: the chains are broken, but each item is of a
     message, and each message has its items."""
+    monkeypatch.setattr(log, "_AT_ONCE", 4096)  # bytes: an item is looked at with others of another stretch
     for file in store.index:
         items = reference.read_index(file.read_bytes(), store.slots)
         early = [number for number, item in enumerate(items, 1) if item.physical_offset < 8192]
