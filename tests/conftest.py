@@ -50,8 +50,9 @@ TOGETHER = {
     "tests/read/test_select_bytes.py": "generated",
 }
 
-# Which tests have their files in memory: those that make many small stores, and of which none is about a disk.
+# Which tests have their files in memory: those that make many small stores, but for one about the page cache.
 IN_MEMORY = ("tests/read/", "tests/tables/", "tests/store/", "tests/face/", "tests/kernel/")
+ON_DISK = "tests/store/test_guest.py"
 
 # Time limits of an example mean nothing on a shared machine or under a sanitizer.
 hypothesis.settings.register_profile("rmq", deadline=None, print_blob=True, derandomize=IN_CI)
@@ -122,7 +123,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("spark"):
         jvm.archive_spark()
-    tempfile.tempdir = str(memory.place() or "") or None if item.nodeid.startswith(IN_MEMORY) else None
+    is_in_memory = item.nodeid.startswith(IN_MEMORY) and not item.nodeid.startswith(ON_DISK)
+    place = memory.place() if is_in_memory else None
+    tempfile.tempdir = None if place is None else str(place)
 
 
 @pytest.hookimpl(wrapper=True)
