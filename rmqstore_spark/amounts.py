@@ -24,4 +24,5 @@ def duration_text(milliseconds: int) -> str:
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
         return f"{hours} h {minutes} min"
-    return f"{hours // 24} days {hours % 24} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} days {hours} h" if days < 2 * 365 else f"{days // 365} years {days % 365} days"
