@@ -176,7 +176,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def public_path() -> Iterator[Path]:
     """A directory that everyone may enter; those of pytest are for their owner only."""
-    path = Path(tempfile.mkdtemp(prefix="rmqstore-tests-"))
+    path = Path(tempfile.mkdtemp(prefix="rmqstore-tests-", dir=memory.place()))
     path.chmod(0o755)
     yield path
     for directory, _, _ in os.walk(path):
