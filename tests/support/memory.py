@@ -8,9 +8,8 @@ import shutil
 from pathlib import Path
 
 _MEMORY = Path("/dev/shm")
-_ENOUGH = (
-    4 << 30
-)  # bytes: more than a writer wants to see before it begins a segment of 1 GiB; a container may have 64 MiB
+# Bytes: more than a writer wants to see before it begins a segment of 1 GiB. A container may have 64 MiB.
+_ENOUGH = 4 << 30
 
 
 def place() -> Path | None:
