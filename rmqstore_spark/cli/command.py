@@ -1,16 +1,15 @@
 """Makes a command of a function, its parameters and its help text."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
-from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL
-from rmqstore_spark.cli.output import Output
+from rmqstore_spark.cli.exit_codes import FINE
+from rmqstore_spark.cli.output import Output, code_after
 from rmqstore_spark.cli.parameters import Command, SourceOption
 from rmqstore_spark.cli.template import Template
-from rmqstore_spark.errors import OptionError, one_line
+from rmqstore_spark.errors import OptionError
 from rmqstore_spark.read.run.told import heard
 
 # By the field of Output, the parameter that it comes from.
@@ -81,11 +80,8 @@ def _past_damage(function: Callable[..., int], values: dict[str, Any]) -> int:
     values["given"]["mode"] = "DROPMALFORMED"
     with heard(is_once=True) as damage:
         code = function(**values)
-    if not damage.is_lost:
-        return code
-    paths = " ".join(map(shlex.quote, values.get("paths") or [values["path"]]))
-    click.echo(one_line(f"what is damaged was left out; to see what is lost: rmqstore check {paths}"), err=True)
-    return NOT_ALL if code == FINE else code
+    after = code_after(damage, values.get("paths") or [values["path"]], "what is damaged was left out")
+    return after if code == FINE else code
 
 
 def _text(value: str | bool | None) -> str | None:

@@ -11,7 +11,7 @@ EXIT_CODES = {
     FINE: "fine, or the reader of the output has closed it",
     WRONG: "something is wrong with the store, or it cannot be read",
     WRONG_USE: "wrong use, or an output that cannot be written",
-    NOT_ALL: "not all could be looked at: nothing was found, or rows were shown without what is damaged",
+    NOT_ALL: "not all could be looked at: nothing was found, or rows were shown of a damaged store",
     NOT_FOUND: "no message was found (messages, tail, get, history)",
     INTERRUPTED: "interrupted",
 }

@@ -9,7 +9,7 @@ from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
 from rmqstore_spark.cli.screen import console, print_indented
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.verdict import Verdict, amount
-from rmqstore_spark.tables.check.problems import CALL, PROBLEMS
+from rmqstore_spark.tables.check.problems import CALL, COPY_CALL, PROBLEMS
 
 _PIPED = 120  # columns, where there is no terminal
 _STYLES = {"error": "bold red", "warning": "yellow"}
@@ -47,7 +47,9 @@ def show_findings(rows: list[dict[str, Any]], limit: int | None) -> None:
     count = 0
     for some in sorted(serious, key=lambda some: PROBLEMS[some[0]["problem"]].effect.value):
         severity, problem = some[0]["severity"], some[0]["problem"]
-        advice = some[0]["advice"].replace(f"call {CALL}", "run rmqstore rebuild").replace(CALL, "rmqstore rebuild")
+        advice = some[0]["advice"]
+        for call, typed in ((CALL, "rmqstore rebuild"), (COPY_CALL, "rmqstore copy")):
+            advice = advice.replace(f"call {call}", f"run {typed}").replace(call, typed)
         out.print(Text.assemble((severity, _STYLES[severity]), f" {problem}: {amount(some)}  ", (advice, "dim")))
         few = some[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
         for row in few:

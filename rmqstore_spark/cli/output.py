@@ -1,5 +1,6 @@
 """Rows of commands, shown or written to a file; and the exit code of commands that look for messages."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -174,6 +175,20 @@ def found_code(rows: int, paths: Sequence[str], given: dict[str, str], damage: L
     less = f"; not looked at: {', '.join(unseen)}" if unseen else ""
     click.echo(one_line(f"nothing found{with_options(given, what)} in {looked.text}{less}"), err=True)
     return NOT_ALL if unseen else NOT_FOUND
+
+
+def code_after(damage: Listener, paths: Sequence[str], what: str = "") -> int:
+    """The exit code of a command that showed rows: NOT_ALL where it has heard of damage, and standard error says which
+    command tells more.
+
+    Args:
+        what: what became of the rows.
+    """
+    if not damage.is_lost:
+        return FINE
+    more = f"to see what is lost: rmqstore check {' '.join(map(shlex.quote, paths))}"
+    click.echo(one_line(f"{what}; {more}" if what else more), err=True)
+    return NOT_ALL
 
 
 def with_options(given: dict[str, str], what: str = "") -> str:

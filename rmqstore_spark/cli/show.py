@@ -113,7 +113,7 @@ def _told(finding: Finding) -> str:
     severity = "note" if PROBLEMS[finding.problem].severity == "info" else PROBLEMS[finding.problem].severity
     found = (finding.found or "").removeprefix(f"{finding.file}: ")
     where = f"topic {finding.topic}, queueId {finding.queue_id}" if finding.file is None else finding.file
-    return one_line(f"{severity}: {finding.problem}: {where}: found {found}")
+    return one_line(f"{severity}: {finding.problem}: {where}: expected {finding.expected}, found {found}")
 
 
 def _show_topics(out: Console, summary: Summary, most: int | None) -> None:

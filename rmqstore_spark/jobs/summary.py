@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, counted
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
@@ -142,12 +142,22 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
         empty_topics=len(entries.keys() - {topic.topic for topic in topics}),
         groups=_groups(store, facts) if is_close and facts is not None else [],
         unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES] if is_close else [],
-        notable=list(_notable(store)) if is_close else [],
+        notable=list(_notable(store, facts)) if is_close and facts is not None else [],
     )
 
 
-def _notable(store: Snapshot) -> Iterator[Finding]:
+def _notable(store: Snapshot, facts: QueueFacts) -> Iterator[Finding]:
     """Errors and warnings, and a broker that runs."""
+    for each in facts.ahead:
+        yield Finding(
+            "queueAheadOfLog",
+            topic=each.topic,
+            queue_id=each.queue_id,
+            queue_offset=each.queue_offset,
+            expected=f"none after the log's end at {store.end}",
+            found=counted(each.messages, "message"),
+            count=each.messages,
+        )
     for finding in (*check_layout(store), *check_config_files(store)):
         if PROBLEMS[finding.problem].severity != "info" or finding.problem == "brokerRuns":
             yield finding
@@ -173,7 +183,8 @@ def _are_quick(store: Snapshot) -> bool:
 def _queues(store: Snapshot) -> QueueFacts:
     """All but the light queues, whose messages have a queue of their topic as well."""
     facts = queue_facts(store)
-    return facts if "lmq" not in facts.kinds else facts.only([kind != "lmq" for kind in facts.kinds])
+    some = facts if "lmq" not in facts.kinds else facts.only([kind != "lmq" for kind in facts.kinds])
+    return replace(some, ahead=facts.ahead)
 
 
 def _span(store: Snapshot, facts: QueueFacts | None) -> tuple[int | None, int | None]:

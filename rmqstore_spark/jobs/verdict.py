@@ -165,6 +165,8 @@ def _commands(serious: list[Row], store: str, is_writable: bool) -> list[str]:
         more = f" and {len(files) - _AT_ONCE:,} more" if len(files) > _AT_ONCE else ""
         named = " ".join(files[:_AT_ONCE])
         lines.append(f"# if a replica or a backup has them, restore and check again: {named}{more}")
+    if any(row["problem"] == "queueAheadOfLog" for row in serious):
+        lines.append("# if a replica or a backup has the log's end, restore its last segments and check again")
     if fixes[Fix.SALVAGE]:
         lines.append(f"rmqstore salvage {path} {shlex.quote(_beside(store, '-salvaged'))}")
     elif "://" in store:

@@ -52,6 +52,7 @@ class ManyBounds:
         times: rows: store times (us) of these; NO_TIME where there is none, or it is not known.
         files, nbytes: the number of files, and the bytes that they take on the disk.
         asked_times: of the unit numbers that were asked for, NO_TIME where the log has no message or no known time.
+        ahead: the number of messages after `end` that the queue knows and that would be after the log's end.
     """
 
     queues: list[Queue]
@@ -63,6 +64,7 @@ class ManyBounds:
     files: _Longs
     nbytes: _Longs
     asked_times: _Longs
+    ahead: _Longs
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -90,7 +92,7 @@ class ManyBounds:
             exist[row] = bool(self.queues[row].in_files)
         if exist.all():
             return self
-        names = ("least", "end", "numbers", "positions", "times", "files", "nbytes")
+        names = ("least", "end", "numbers", "positions", "times", "files", "nbytes", "ahead")
         queues = [self.queues[row] for row in np.flatnonzero(exist).tolist()]
         return replace(self, queues=queues, **{name: getattr(self, name)[..., exist] for name in names})
 
@@ -98,7 +100,7 @@ class ManyBounds:
     def joined(cls, parts: "list[ManyBounds]") -> "ManyBounds":
         """The bounds of all queues of some."""
         queues = [queue for part in parts for queue in part.queues]
-        names = ("least", "end", "numbers", "positions", "times", "files", "nbytes", "asked_times")
+        names = ("least", "end", "numbers", "positions", "times", "files", "nbytes", "asked_times", "ahead")
         return cls(queues, *(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
 
     @classmethod
@@ -115,6 +117,7 @@ class ManyBounds:
             files=nothing,
             nbytes=nothing,
             asked_times=np.zeros(0, np.int64),
+            ahead=nothing,
         )
         for row, each in enumerate(found):
             bounds.put_messages(row, each)
@@ -210,6 +213,7 @@ class _Found:
     def __init__(self, store: Snapshot, queues: list[Queue], evidence: UnitEvidence, asked: Asked) -> None:
         self._queues = queues
         self._evidence = evidence
+        self._log_end = store.end
         self._outer = outer = _outer_units(store.files, queues, evidence.begin, asked)
         positions, sizes = (
             np.concatenate([getattr(ends, name)[ends.are_messages] for ends in outer.ends] + [of_asked])
@@ -285,9 +289,13 @@ class _Found:
             self._outer.files,
             self._outer.nbytes,
             self._asked_times(),
+            np.zeros(count, np.int64),
         )
+        are_ahead = last.are_messages & (last.positions >= self._log_end)
         for row, bounds in self._others.items():
             found.least[row], found.end[row] = bounds.least, bounds.end
+            if are_ahead[row]:
+                found.ahead[row] = max(0, int(last.queue_offsets[row] + last.messages[row]) - bounds.end)
             found.put_messages(row, bounds)
         return found
 

@@ -20,7 +20,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.tables.columns import array, numbers
-from rmqstore_spark.tables.queues import QueueFacts, queue_facts
+from rmqstore_spark.tables.queues import QueueFacts, queue_facts, say_what_is_lost
 from rmqstore_spark.tables.table import Part, Table
 
 _ROWS_AT_ONCE = 64 * 1024
@@ -40,6 +40,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     facts = None
     if asked & (_OF_QUEUES | _OF_TIMES):
         facts = queue_facts(store, _queues_of(wanted), wanted if asked & _OF_TIMES else None)
+        say_what_is_lost(store, facts)
     progress = Progress(store, wanted, facts)
     with collector_paused():
         times = progress.times(np.arange(len(wanted.offsets))) if asked & _OF_TIMES else None

@@ -6,6 +6,7 @@ itself is read, message by message (unqueued.py).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,13 @@ import pyarrow as pa
 
 from native_io import UnitKind
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
+from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.kept import kept
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
+from rmqstore_spark.read.run.told import say_lost, say_passed_over
 from rmqstore_spark.store.queue_bounds import Asked, ManyBounds, many_bounds
 from rmqstore_spark.store.snapshot import LogQueue, Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
@@ -32,6 +35,15 @@ from rmqstore_spark.tables.unqueued import Unqueued, unqueued
 _ROWS_AT_ONCE = 8192
 
 _Longs = npt.NDArray[np.int64]
+
+
+class Ahead(NamedTuple):
+    """Messages at the end of a queue that would be after the log's end; `queue_offset`: of the first one."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    messages: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +66,8 @@ class QueueFacts:
             the queue's files; NO_TIME where nothing was found. None where nothing was asked.
         lost: how many units between `least` and `end` only lead consumers over messages that a salvage has not found;
             None where there are none.
+        ahead: what queues know of messages after the log's end, light queues left out: the log has lost its end. In a
+            store that a broker has left without a clean stop, or writes, that is nothing odd, and not told.
     """
 
     names: list[tuple[str, int]]
@@ -68,6 +82,7 @@ class QueueFacts:
     unqueued: dict[tuple[int, int], int] = field(default_factory=dict)
     consumed_times: _Longs | None = None
     lost: _Longs | None = None
+    ahead: tuple[Ahead, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -85,7 +100,7 @@ class QueueFacts:
         return [texts[at] for at in starts], np.array([*starts, len(texts)], np.int64)
 
     def only(self, which: "npt.NDArray[np.bool_] | Sequence[int]") -> "QueueFacts":
-        """Those of some queues, without what was found of consumed messages."""
+        """Those of some queues, without what was found of consumed messages, and after the log's end."""
         rows = np.arange(len(self))[which]
         some = rows.tolist()
         return QueueFacts(
@@ -128,7 +143,7 @@ def queue_facts(
             consumed = _consumed(store) if consumed is None else consumed
             name = message.topic, message.queue_id
             found.add(message, kind, (*name, message.offset) in consumed)
-        facts = found.facts()
+        facts = replace(found.facts(), ahead=tuple(_ahead(store, bounds)))
     if store.written.has_lost:
         facts = replace(facts, lost=_lost_in(store, facts))
     if asked is None:
@@ -136,6 +151,29 @@ def queue_facts(
     times = np.full(len(asked.offsets), NO_TIME, np.int64)
     times[which] = bounds.asked_times[index]
     return replace(facts, consumed_times=times)
+
+
+def _ahead(store: Snapshot, bounds: ManyBounds) -> Iterator[Ahead]:
+    rows = np.flatnonzero(bounds.ahead).tolist()
+    if rows and not store.layout.abort and not store.files.is_locked(store.layout.lock):
+        for row in rows:
+            queue = bounds.queues[row]
+            if not queue.is_lmq:
+                yield Ahead(queue.topic, queue.queue_id, int(bounds.end[row]), int(bounds.ahead[row]))
+
+
+def say_what_is_lost(store: Snapshot, facts: QueueFacts) -> None:
+    """Say what the log has lost, as far as that is known where only queues are looked at: tables of queues tell of
+    messages that are gone, or do not tell of some that were there."""
+    for fault in store.faults:
+        say_passed_over(fault.place)
+    if facts.ahead:
+        first, count = facts.ahead[0], sum(each.messages for each in facts.ahead)
+        say_lost(
+            f"{store.root}: the log has lost its end: it ends at {store.end}, and queues know of "
+            f"{counted(count, 'later message')}, the first with queueOffset {first.queue_offset} in topic "
+            f"{one_line(first.topic)}, queueId {first.queue_id}"
+        )
 
 
 def _selected(queues: list[Queue], selection: Selection) -> list[Queue]:
@@ -273,6 +311,7 @@ def _consumed(store: Snapshot) -> set[tuple[str, int, int]]:
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     facts = queue_facts(store, options.selection)
+    say_what_is_lost(store, facts)
     for at in range(0, len(facts), _ROWS_AT_ONCE):
         here = slice(at, at + _ROWS_AT_ONCE)
         topics, queue_ids = zip(*facts.names[here], strict=True)

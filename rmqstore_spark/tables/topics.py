@@ -25,7 +25,7 @@ from rmqstore_spark.store.structures.config import DEFAULT_QUEUES, is_count, top
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of
-from rmqstore_spark.tables.queues import QueueFacts, queue_facts
+from rmqstore_spark.tables.queues import QueueFacts, queue_facts, say_what_is_lost
 from rmqstore_spark.tables.table import Part, Table
 
 # org.apache.rocketmq.common.topic.TopicValidator, of all versions.
@@ -74,7 +74,9 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     entries = topic_entries(store.root, store.files)
     if not entries:
         say_if_unread(store, "topics.json", TOPICS.name)
-    queues = _in_queues(queue_facts(store, options.selection, of_logs=store.queues_of_topic()))
+    facts = queue_facts(store, options.selection, of_logs=store.queues_of_topic())
+    say_what_is_lost(store, facts)
+    queues = _in_queues(facts)
     names = {name for name in {*entries, *store.consumed_topics} if options.selection.wants_topic(name)} | {*queues}
     return batches(
         TOPICS.schema, (_row(name, entries.get(name), queues.get(name, _NO_QUEUES)) for name in sorted(names))

@@ -6,11 +6,11 @@ import click
 import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
-from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output, with_options
+from rmqstore_spark.cli.output import Output, code_after, with_options
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.lag import BY, NEEDED
+from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.tables.registry import table
 
 _OF = table("offsets")
@@ -35,11 +35,11 @@ def lag(paths: Sequence[str], group: str | None, by: str, output: Output, given:
     from rmqstore_spark.jobs import lag as job
 
     schema, batches = batches_of(_OF.name, paths, {**given, "columns": ",".join(NEEDED)})
-    with progress_bars():
+    with progress_bars(), heard(is_once=True) as damage:
         offsets = pa.Table.from_batches(batches, schema)
     found = job.lag(offsets, by, group)
     if output.is_table:
         found = found.select(dict.fromkeys([*BY[by], *_FIRST, *found.schema.names]))
     if not output.put(found.schema, iter(found.to_batches())):
         click.echo(one_line(f"no consumer group has an offset{with_options(given)} in {', '.join(paths)}"), err=True)
-    return FINE
+    return code_after(damage, paths)

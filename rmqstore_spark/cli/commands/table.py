@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output, say_nothing
+from rmqstore_spark.cli.output import Output, code_after, say_nothing
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
+from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.tables.registry import table
 
 _GROUP = "group"  # the column of consumer groups
@@ -57,9 +58,10 @@ def table_command(name: str) -> click.Command:
             order = [*dict.fromkeys([*_FIRST.get(name, ()), *schema.names])]
             batches = (batch.select(order) for batch in batches)
             schema = pa.schema([schema.field(each) for each in order])
-        if not output.put(schema, batches):
-            say_nothing(given, paths, found.row, "" if group is None else f"group {group!r}")
-        return FINE
+        with heard(is_once=True) as damage:
+            if not output.put(schema, batches):
+                say_nothing(given, paths, found.row, "" if group is None else f"group {group!r}")
+        return FINE if "mode" in found.options else code_after(damage, paths)
 
     own = [group_option()] if _GROUP in found.schema.names else []
     return command(

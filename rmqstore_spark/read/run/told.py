@@ -58,6 +58,11 @@ def say_passed_over(place: str) -> None:
     _say(f"{place}; what comes after is read", is_lost=True)
 
 
+def say_lost(what: str) -> None:
+    """Report that messages are lost that no read can meet."""
+    _say(what, is_lost=True)
+
+
 def say_mended(place: str, path: str) -> None:
     """Report that messages are read in a replica.
 

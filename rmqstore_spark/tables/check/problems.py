@@ -76,6 +76,7 @@ class Problem(NamedTuple):
 
 
 CALL = "rmqstore_spark.rebuild(store)"  # in advice; `rmqstore rebuild` is the same at a terminal
+COPY_CALL = "Store(store).copy(target)"  # in its place for kinds of stores that are not written to; `rmqstore copy`
 _REBUILD = f"call {CALL}, which builds new queues and index files from the log"
 _BROKER_STOPS = "move it out of the store: most brokers do not start with it"
 
@@ -524,12 +525,14 @@ class Finding:
     advice: str | None = None
 
 
-def to_batch(findings: Iterable[Finding], is_salvaged: bool = False) -> pa.RecordBatch:
+def to_batch(findings: Iterable[Finding], is_salvaged: bool = False, is_writable: bool = True) -> pa.RecordBatch:
     """Rows of the table.
 
     Args:
         is_salvaged: whether the findings are the losses of a salvage.
+        is_writable: whether the store's queues and index can be made anew in their place; else a copy has new ones.
     """
+    call = CALL if is_writable else COPY_CALL
     some = list(findings)
     kinds = [PROBLEMS[finding.problem] for finding in some]
     columns = {
@@ -545,7 +548,7 @@ def to_batch(findings: Iterable[Finding], is_salvaged: bool = False) -> pa.Recor
         "expected": [_shown(finding.expected) for finding in some],
         "found": [_shown(finding.found) for finding in some],
         "advice": [
-            finding.advice or (kind.salvaged if is_salvaged else kind.advice)
+            (finding.advice or (kind.salvaged if is_salvaged else kind.advice)).replace(CALL, call)
             for finding, kind in zip(some, kinds, strict=True)
         ],
         "count": [finding.count for finding in some],

@@ -7,6 +7,7 @@ A fault that shows from two sides is reported twice; the consequences of damage 
 """
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.queue_log import QueueLog
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.kinds import is_writable
 from rmqstore_spark.store.structures.proofs import Proof
 from rmqstore_spark.store.structures.segments import Extent, Segment
 from rmqstore_spark.tables.check.config import check_config
@@ -166,14 +168,9 @@ def _queue_parts(store: Snapshot, queues: list[Queue]) -> Iterator[QueuesPart]:
 
 def rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     """The findings of a part of a store."""
-    found: list[Finding] = []
-    for finding in _findings(store, part):
-        found.append(finding)
-        if len(found) == _ROWS:
-            yield to_batch(found)
-            found = []
-    if found:
-        yield to_batch(found)
+    found = iter(_findings(store, part))
+    while some := list(itertools.islice(found, _ROWS)):
+        yield to_batch(some, is_writable=is_writable(store.root, store.files))
 
 
 def _findings(store: Snapshot, part: Part) -> Iterator[Finding]:
