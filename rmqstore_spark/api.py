@@ -60,6 +60,8 @@ class Store(TableMethods):
     >>> for batch in store.messages(columns=["keys", "body"], subscribe="Plain"):
     ...     print(batch.to_pylist())
 
+    Large because each thing that can be done with a store is a method.
+
     Args:
         path: the directory, a glob, or a list of them.
         options: options for every call of this Store: where its files are and how they are read (docs/options.md).
@@ -216,6 +218,33 @@ class Store(TableMethods):
             The number of messages in the new queues.
         """
         return rebuild(self._one("rebuild").root, **options)
+
+    def rebuild_config(self, *, dry_run: bool = False) -> pa.Table:
+        """Make files of config/ anew that are broken, or lack topics: this changes a store, on which no broker may run.
+
+        Each file is taken from its `.bak`, else made of what offsets, retry topics, queues and the log say; topics that
+        have queues but no entry get one. What is in the place of a broken file is kept as `NAME.broken`. Each file
+        becomes the new one or stays as it was, whenever this is killed, and may be done again. docs/damage.md says what
+        of a file can be known.
+
+        >>> store.rebuild_config(dry_run=True).to_pylist()
+
+        Args:
+            dry_run: True to change nothing.
+
+        Returns:
+            A `pyarrow.Table` with a row for each file, and for each entry that is new: file, entry (null for the file
+            as a whole), source (`file`, `backup`, `offsets`, `retries`, `queues`, `log`, or `nowhere` for what could
+            not be known) and details.
+
+        Raises:
+            RmqStoreError: a broker runs on the store, or its topics, groups or offsets are in RocksDB. The store is
+                unchanged, unless the text says otherwise.
+        """
+        from rmqstore_spark.jobs.rebuild_config import rebuild_config
+        from rmqstore_spark.store.structures.layout import place_to_write
+
+        return rebuild_config(place_to_write(self._one("rebuild_config").root), dry_run)
 
     def write(self, data: object, mode: "WriteMode" = "append", **options: object) -> int:
         """Append messages to this store, or replace all of it: `rmqstore_spark.write_store`. This changes the store.

@@ -13,13 +13,10 @@ from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.jobs.starts import Started, as_table, starts_of
 from rmqstore_spark.query.copy_values import Start
 from rmqstore_spark.store.format.clock import milliseconds_now
-from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import MEMBERS, OFFSETS, Table, read
-from rmqstore_spark.store.structures.kinds import refuse_to_write
-from rmqstore_spark.store.structures.layout import find_store
 from rmqstore_spark.write.build.topics import next_version
-from rmqstore_spark.write.config_file import change_config
+from rmqstore_spark.write.config_file import NewConfig, change_config
 
 _ASKED = "option 'groupOffset'"
 
@@ -41,18 +38,12 @@ def set_offsets(root: str, starts: Mapping[str, Start], is_tried: bool) -> pa.Ta
     """
     found: list[Started] = []
 
-    def make(store: Snapshot) -> tuple[str, bytes]:
+    def make(store: Snapshot) -> NewConfig:
         name, table = _file_of(store)
         found[:] = starts_of(store, starts, _ASKED)
-        return name, _changed(table, found)
+        return NewConfig({name: _changed(table, found)})
 
-    place = find_store(root, None, Files()).root
-    if is_tried:
-        files = Files()
-        refuse_to_write(place, files)
-        make(Snapshot.find(place, files))
-    else:
-        change_config(place, make)
+    change_config(root, make, is_tried)
     return as_table(found)
 
 
@@ -67,7 +58,7 @@ def _file_of(store: Snapshot) -> tuple[str, Table]:
     for name in OFFSETS:
         tables[name], why = read(store.root, name, files)
         if why is not None:
-            raise DamagedStoreError(f"{why}; bring the file back first, or delete it if groups may begin anew")
+            raise DamagedStoreError(f"{why}; `rmqstore rebuild --config` takes its backup, or says what is lost")
     having = [name for name, table in tables.items() if table.get(MEMBERS[name])]
     if len(having) > 1:
         path, other = (os.path.join(store.root, "config", name) for name in having)

@@ -25,7 +25,6 @@ _FOR_FILES = {
 }
 _FOR_EACH = {
     Fix.UNLINK: 'target=$(readlink -f {file}) && rm {file} && cp -a "$target" {file}',
-    Fix.BACKUP: "{{ [ ! -e {file} ] || mv -n {file} {file}.broken; }} && cp {file}.bak {file}",
 }
 
 
@@ -168,7 +167,9 @@ def _commands(serious: list[Row], store: str, is_writable: bool) -> list[str]:
     if any(row["problem"] == "queueAheadOfLog" for row in serious):
         lines.append("# if a replica or a backup has the log's end, restore its last segments and check again")
     if fixes[Fix.SALVAGE]:
-        lines.append(f"rmqstore salvage {path} {shlex.quote(_beside(store, '-salvaged'))}")
+        salvaged = shlex.quote(_beside(store, "-salvaged"))
+        lines.append(f"rmqstore salvage {path} {salvaged}")
+        lines += [f"rmqstore rebuild {salvaged} --config"] if fixes[Fix.CONFIG] else []
     elif "://" in store:
         lines.append(f"rmqstore copy {path} {shlex.quote(_beside(store, '-copy'))}  # then check and mend the copy")
     else:
@@ -188,11 +189,13 @@ def _in_place(fixes: Mapping[Fix, list[Row]], store: str, is_writable: bool) -> 
         lines += [command.format(store=path, aside=aside, files=each) for each in some]
     for fix, command in _FOR_EACH.items():
         lines += [command.format(file=file) for file in _files(fixes[fix])]
-    if fixes[Fix.REBUILD] and is_writable:
-        lines.append(f"rmqstore rebuild {path}")
-    elif fixes[Fix.REBUILD]:
+    commands = {Fix.CONFIG: f"rmqstore rebuild {path} --config", Fix.REBUILD: f"rmqstore rebuild {path}"}
+    rebuilds = [command for fix, command in commands.items() if fixes[fix]]
+    if rebuilds and not is_writable:
+        make = "salvage" if fixes[Fix.CONFIG] else "copy"  # a copy takes no broken file
         copy = shlex.quote(_beside(store, "-copy"))
-        lines.append(f"rmqstore copy {path} {copy}  # this kind of store is not written to: make an ordinary one")
+        rebuilds = [f"rmqstore {make} {path} {copy}  # this kind of store is not written to: make an ordinary one"]
+    lines += rebuilds
     return lines
 
 

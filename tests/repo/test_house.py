@@ -31,7 +31,7 @@ MAY_IMPORT = {
 WRITERS = {
     *("rmqstore_spark.api", "rmqstore_spark.writing"),
     "rmqstore_spark.spark.writer",
-    *("rmqstore_spark.jobs.copy", "rmqstore_spark.jobs.set_offsets"),
+    *(f"rmqstore_spark.jobs.{name}" for name in ("copy", "rebuild_config", "set_offsets")),
     *(
         f"rmqstore_spark.jobs.copying.{name}"
         for name in ("chunks", "compaction", "config", "excluded", "lost", "report")

@@ -523,7 +523,7 @@ def test_planted_is_found(plant: Callable[[Planted], Iterator[tuple[Any, ...]]],
 
 
 def bring_back(row: Row, root: Path) -> None:
-    """From a backup: the log's files, and nothing of the configuration."""
+    """From a backup."""
     path = Path(row["file"] or root)
     if row["problem"] == "missingSegment":
         path = path.with_name(f"{row['commitLogOffset']:020d}")
@@ -559,9 +559,8 @@ def put_there(row: Row, root: Path) -> None:
     target.rename(path)
 
 
-def more_queues(row: Row, root: Path) -> None:
-    config = {row["topic"]: {"readQueueNums": row["queueId"] + 1}}
-    Path(row["file"]).write_text(json.dumps({"topicConfigTable": config}))
+def config_anew(row: Row, root: Path) -> None:
+    rmqstore_spark.Store(root).rebuild_config()
 
 
 def offset_back(row: Row, root: Path) -> None:
@@ -574,19 +573,13 @@ def drop_or_salvage(row: Row, root: Path) -> None:
     (salvage if has_later else rebuild)(row, root)
 
 
-def copy_backup(row: Row, _: Path) -> None:
-    path = Path(row["file"])
-    if path.is_dir():
-        path.rmdir()
-    shutil.copy(f"{path}.bak", path)
-
-
 # Which only a tiered store can have: tests/read/test_tiered.py plants them. Each needs what was there, from a backup.
 OF_TIERS = {"damagedQueueLog", "holeInQueueLog", "wrongTieredQueue", "tieredQueueAhead", "noTieredQueue"}
 ADVICE: dict[str, Callable[[Row, Path], None]] = {
     **{name: rebuild for name, problem in PROBLEMS.items() if "rmqstore_spark.rebuild(store)" in problem.advice},
     **{name: salvage for name, problem in PROBLEMS.items() if "rmqstore salvage" in problem.advice},
-    **dict.fromkeys(["missingSegment", "wrongFileSize", "brokenConfig"], bring_back),
+    **{name: config_anew for name, problem in PROBLEMS.items() if "rebuild_config()" in problem.advice},
+    **dict.fromkeys(["missingSegment", "wrongFileSize"], bring_back),
     **dict.fromkeys(
         ["damagedCompactionLog", "wrongCompactionQueue", "unorderedQueueLog", "foreignInQueueLog"],
         bring_back_compaction_log,
@@ -595,9 +588,7 @@ ADVICE: dict[str, Callable[[Row, Path], None]] = {
     "strayFile": move_out,
     "harmlessStray": move_out,
     "link": put_there,
-    "queueBeyondConfig": more_queues,
     "offsetAheadOfQueue": offset_back,
-    "oldConfig": copy_backup,
 }
 
 

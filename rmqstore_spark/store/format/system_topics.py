@@ -26,3 +26,12 @@ WAITING_TOPICS = frozenset(
 def is_moved(topic: str) -> bool:
     """May the messages of a topic belong to another topic, for the application that sent them?"""
     return topic in WAITING_TOPICS or topic.startswith((RETRY_PREFIX, DEAD_PREFIX))
+
+
+# A broker makes these topics itself when it starts (TopicConfigManager), or serves them without an entry.
+_BROKERS_OWN = (SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT")
+
+
+def is_brokers_own(topic: str) -> bool:
+    """Does a broker serve a topic that topics.json does not know?"""
+    return topic.startswith(_BROKERS_OWN)

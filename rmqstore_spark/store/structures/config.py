@@ -82,7 +82,7 @@ def why_unread(root: str, name: str, files: Files) -> str | None:
         name: the file's, without `.bak`.
         files: how to reach files, and where requests and bytes are counted.
     """
-    return _taken(root, name, files).why_not
+    return what_is_taken(root, name, files).why_not
 
 
 def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
@@ -94,7 +94,7 @@ def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
         name: the file's, without `.bak`.
         files: how to reach files, and where requests and bytes are counted.
     """
-    taken = _taken(root, name, files)
+    taken = what_is_taken(root, name, files)
     if taken.path is not None and taken.is_backup:
         say_of_backup(os.path.join(root, "config", name), taken.table, files)
     return taken.table, taken.why_not
@@ -121,13 +121,13 @@ def looked_at(root: str, name: str, files: Files) -> Looked:
         name: the file's, without `.bak`.
         files: how to reach files, and where requests and bytes are counted.
     """
-    taken = _taken(root, name, files)
+    taken = what_is_taken(root, name, files)
     if taken.path is None or not taken.is_backup:
         return Looked(taken.why_not, None)
-    return Looked(None, (taken.reasons[0] if taken.reasons else "none", _age(taken.path, taken.table, files)))
+    return Looked(None, (taken.reasons[0] if taken.reasons else "none", age_of(taken.path, taken.table, files)))
 
 
-class _Taken(NamedTuple):
+class Taken(NamedTuple):
     """The result of reading a file in config/.
 
     Attributes:
@@ -148,17 +148,18 @@ class _Taken(NamedTuple):
         return self.reasons[0] if self.path is None and self.reasons else None
 
 
-def _taken(root: str, name: str, files: Files) -> _Taken:
+def what_is_taken(root: str, name: str, files: Files) -> Taken:
+    """The file, or its backup, that a broker takes, as far as it has the form that a broker writes; as read()."""
     kept = in_rocksdb(root, name, files)
     if kept is not None:
-        return _Taken(kept.directory, {MEMBERS[name]: kept.table}, [])
+        return Taken(kept.directory, {MEMBERS[name]: kept.table}, [])
     reasons: list[str] = []
     for path in with_backup(os.path.join(root, "config", name)):
         try:
             files.status(path)
             table = parse(read_text(path, files, "strict"))
             _check_shape(name, table)
-            return _Taken(path, table, reasons)
+            return Taken(path, table, reasons)
         except (FileNotFoundError, NotADirectoryError):
             reasons += _instead_of(path, files)
         except OSError as why:
@@ -169,7 +170,7 @@ def _taken(root: str, name: str, files: Files) -> _Taken:
             reasons.append(str(why))
         except ValueError as why:
             reasons.append(f"{path}: expected JSON as a broker writes it ({why})")
-    return _Taken(None, {}, reasons)
+    return Taken(None, {}, reasons)
 
 
 def in_rocksdb(root: str, name: str, files: Files, topics: Collection[str] | None = None) -> InRocksDB | None:
@@ -197,8 +198,9 @@ def say_of_backup(path: str, table: Table, files: Files) -> None:
         table: the backup's object.
     """
     _say_once(
-        f"{one_line(path)}: is missing, or cannot be read: its backup is taken, {_age(path + _BACKUP, table, files)}; "
-        "what was changed since then is not known: bring the file back"
+        f"{one_line(path)}: is missing, or cannot be read: its backup is taken, "
+        f"{age_of(path + _BACKUP, table, files)}; what was changed since then is not known: bring the file back, or "
+        "have `rmqstore rebuild --config` take the backup"
     )
 
 
@@ -207,7 +209,7 @@ def _say_once(text: str) -> None:
     log.warning("%s", text)
 
 
-def _age(path: str, table: Table, files: Files) -> str:
+def age_of(path: str, table: Table, files: Files) -> str:
     """The age of a backup as text: the last change that its dataVersion names, else that of the file."""
     version = table.get("dataVersion")
     milliseconds = version.get("timestamp") if isinstance(version, dict) else None

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from rmqstore_spark.store.format.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
+from rmqstore_spark.store.format.system_topics import is_brokers_own
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
     DEFAULT_QUEUES,
@@ -22,8 +22,6 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.layout import has_queues
 from rmqstore_spark.tables.check.problems import Finding
 
-# A broker makes these topics itself when it starts (TopicConfigManager), or serves them without an entry.
-_BROKERS_OWN = (SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT")
 _OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
 _LOOKS = 3  # at a file that a broker may be replacing
 _SECONDS_BETWEEN = 0.05
@@ -79,7 +77,7 @@ def _topics(store: Snapshot) -> Iterator[Finding]:
     for topic in sorted(topics):
         entry = table.get(topic)
         if not isinstance(entry, dict):
-            if not topic.startswith(_BROKERS_OWN):
+            if not is_brokers_own(topic):
                 yield Finding("topicWithoutConfig", path, topic=topic, expected="an entry", found="none")
             continue
         said = entry.get("readQueueNums", DEFAULT_QUEUES)

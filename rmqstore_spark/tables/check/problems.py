@@ -48,7 +48,7 @@ class Fix(Enum):
     MOVE = auto()  # a file out of the store
     UNLINK = auto()  # the file itself in the place of a link to it
     OWN = auto()  # give the file to the owner of the store
-    BACKUP = auto()  # the file's own .bak in its place
+    CONFIG = auto()  # config/ from its .bak files, and from what offsets, queues and the log say
     SALVAGE = auto()  # a new store of what is whole: it has none of the problems that a rebuild solves either
     REBUILD = auto()
     ADMIN = auto()  # the broker's admin tool, once the broker runs
@@ -75,9 +75,11 @@ class Problem(NamedTuple):
     counts: str = ""
 
 
+CONFIG_CALL = "Store(path).rebuild_config()"  # `rmqstore rebuild --config` is the same at a terminal
 CALL = "rmqstore_spark.rebuild(store)"  # in advice; `rmqstore rebuild` is the same at a terminal
 COPY_CALL = "Store(store).copy(target)"  # in its place for kinds of stores that are not written to; `rmqstore copy`
 _REBUILD = f"call {CALL}, which builds new queues and index files from the log"
+_CONFIG = f"call {CONFIG_CALL}, which takes its .bak, or what else tells of it, and says what could not be known"
 _BROKER_STOPS = "move it out of the store: most brokers do not start with it"
 
 PROBLEMS = {
@@ -455,38 +457,38 @@ PROBLEMS = {
     "noTopicConfig": Problem(
         "info",
         "config",
-        "a broker does not serve topics that config/topics.json lacks: restore the file, or create the topics again",
+        f"a broker does not serve topics that config/topics.json lacks: {_CONFIG}",
         counts="topics",
     ),
     "brokenConfig": Problem(
         "error",
         "config",
-        "a broker starts without the contents of this file, or not at all: restore it from a backup",
-        salvaged="the new store has nothing of this file: restore it from a backup",
+        f"a broker starts without the contents of this file, or not at all: {_CONFIG}",
+        salvaged=f"the new store has nothing of this file but topics with messages: call {CONFIG_CALL} there, which "
+        "tells what else can be known",
         effect=Effect.DOUBTS,
-        fix=Fix.RESTORE,
+        fix=Fix.CONFIG,
     ),
     "oldConfig": Problem(
         "warning",
         "config",
-        "the backup may be older, and lacks what was created or consumed since: restore the file itself before a "
-        "broker starts, or copy the backup there if it will do",
+        f"the backup may be older, and lacks what was created or consumed since: {_CONFIG}",
         effect=Effect.DOUBTS,
-        fix=Fix.BACKUP,
+        fix=Fix.CONFIG,
     ),
     "topicWithoutConfig": Problem(
         "warning",
         "config",
-        "a broker does not serve this topic: create it (mqadmin updateTopic), or call rmqstore_spark.rebuild(store)",
+        f"a broker does not serve this topic: call {CONFIG_CALL}, or create it (mqadmin updateTopic)",
         effect=Effect.HIDES,
-        fix=Fix.REBUILD,
+        fix=Fix.CONFIG,
     ),
     "queueBeyondConfig": Problem(
         "warning",
         "config",
-        "a broker does not serve this queue: raise readQueueNums (mqadmin updateTopic)",
+        f"a broker does not serve this queue: call {CONFIG_CALL}, or raise readQueueNums (mqadmin updateTopic)",
         effect=Effect.HIDES,
-        fix=Fix.ADMIN,
+        fix=Fix.CONFIG,
     ),
     "topicWithoutQueue": Problem("info", "config", "nothing was ever stored in this topic, or everything has expired"),
     "offsetAheadOfQueue": Problem(

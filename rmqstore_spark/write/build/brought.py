@@ -115,8 +115,8 @@ def _understood(root: str, name: str) -> Table:
     table, why = config.read(root, name, Files().unlinked())
     if why is not None:
         raise OptionError(
-            f"option 'configFrom': {why}; so the new store would lack what is in {name}: restore it from a backup, or "
-            "delete it"
+            f"option 'configFrom': {why}; so the new store would lack what is in {name}: `rmqstore rebuild "
+            "--config` on that store takes its backup, or says what is lost"
         )
     return table
 

@@ -82,20 +82,22 @@ def make_root(root: str, mode: int = 0o777) -> Tree:
     return Tree(root)
 
 
-def check_kinds(tree: Tree, with_queues: bool = True) -> None:
+def check_kinds(tree: Tree, with_queues: bool = True, with_topics: bool = True) -> None:
     """See that a store is of a kind that can be written to, and that its entries with fixed names are of the right
     type. The store's directory itself may be a link or a mount point, but no entry in it may be one: a link may lead
     out of the store, and a file cannot be renamed on to another file system.
 
     Args:
         with_queues: whether to look at the directories of topics and queues, too, which may be many.
+        with_topics: whether to look at topics.json.
 
     Raises:
         RmqStoreError: naming the first entry that is wrong.
     """
     for name in (*_DIRECTORIES, WORKSHOP, os.path.join(WORKSHOP, "commit")):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISDIR, "a directory")
-    for name in ("lock", "checkpoint", "abort", *(os.path.join("config", name) for name in _TOPICS)):
+    topics = [os.path.join("config", name) for name in _TOPICS] if with_topics else []
+    for name in ("lock", "checkpoint", "abort", *topics):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISREG, "a file")
     for path in (transactions_path(tree.path), record_path(tree.path)):
         tree.refuse_other_than(path, stat.S_ISREG, "a file")

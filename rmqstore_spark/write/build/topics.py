@@ -45,7 +45,7 @@ def load(tree: Tree) -> Table:
         except ValueError as why:
             wrong = wrong or f"{path}: cannot be understood: {why}"
     if wrong:
-        raise RmqStoreError(f"{wrong}; repair the file, or delete it so that a broker creates its topics again")
+        raise RmqStoreError(f"{wrong}; `rmqstore rebuild --config` makes it anew of what queues and the log say")
     return {}
 
 
@@ -161,11 +161,18 @@ def _configured(queues: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     return ((topic, count) for topic, count in queues.items() if not is_light(topic))
 
 
-def merge(table: Table, queues: Mapping[str, int], now: int, batch_topics: Collection[str] = ()) -> bytes:
+def merge(
+    table: Table,
+    queues: Mapping[str, int],
+    now: int,
+    batch_topics: Collection[str] = (),
+    compacted: Collection[str] = (),
+) -> bytes:
     """The text of topics.json with these topics added.
 
     Args:
         batch_topics: those whose queues are BatchCQs.
+        compacted: those that are compacted.
         queues: the number of queues that each topic of the write needs. An existing topic only gets more queues to read
             from.
         now: the time in ms.
@@ -187,10 +194,16 @@ def merge(table: Table, queues: Mapping[str, int], now: int, batch_topics: Colle
                 "topicName": topic,
                 "topicSysFlag": 0,
                 "writeQueueNums": count,
-                **({"attributes": {"queue.type": "BatchCQ"}} if topic in batch_topics else {}),
+                **_attributes(topic in batch_topics, topic in compacted),
             }
     merged = {**table, "dataVersion": next_version(table, now), "topicConfigTable": known}
     return json.dumps(merged, indent="\t").encode()
+
+
+def _attributes(is_batch: bool, is_compacted: bool) -> Table:
+    found = {"queue.type": "BatchCQ"} if is_batch else {}
+    found |= {"cleanup.policy": "COMPACTION"} if is_compacted else {}
+    return {"attributes": found} if found else {}
 
 
 def next_version(table: Table, now: int) -> Table:

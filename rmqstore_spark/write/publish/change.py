@@ -17,8 +17,9 @@ reader or broker looks there: a broker ignores names in the store directory that
 
 A rebuild exchanges consumequeue in step 4, and then index, if it makes one; it has no step 5.
 
-One file of config/ alone needs none of these steps and no journal: it is renamed over the old one, which is the commit
-point. What is left of a writer that was killed before is thrown away by the next one.
+Files of config/ alone need none of these steps and no journal: each is renamed over the old one, which is its commit
+point. A broken one gets a second name before. What is left of a writer that was killed before is thrown away by the
+next one.
 
 Step 4 is the commit point. If a writer was killed before it, the next writer undoes steps 3 and 2; if a writer was
 killed after it, the next writer does steps 5 and 6. Undoing and finishing can both be killed and done again. A broker
@@ -38,12 +39,14 @@ and config/topics.json. The commitlog is exchanged only by the writer that made 
 journal that does not fit is set aside.
 """
 
+import itertools
 import logging
 import os
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from rmqstore_spark.errors import RmqStoreError, one_line
+from rmqstore_spark.errors import RmqStoreError, counted, one_line
 from rmqstore_spark.store.structures.written import record_path
 from rmqstore_spark.write.build.stretch import InPlaceAppend
 from rmqstore_spark.write.fs.disk import Tree
@@ -95,32 +98,54 @@ class Change:
         publish()."""
         self._publish({}, stretch, units)
 
-    def publish_config(self, name: str) -> None:
-        """Put one file of config/ from `new` in the place of the store's.
+    def publish_config(self, names: Iterable[str], broken: Collection[str] = ()) -> None:
+        """Put files of config/ from `new` in the place of the store's, one after the other.
+
+        Args:
+            names: the files' names.
+            broken: those in whose place something is that is kept, as NAME.broken.
 
         Raises:
-            RmqStoreError: nothing was changed; or, where the text says so, the change counts, but the disk has not
-                confirmed it.
+            RmqStoreError: nothing was changed; or, where the text says so, some files are, each of them whole, or the
+                disk has not confirmed it.
         """
-        site, names = self._site, ("config", name)
-        here, new = site.in_root(*names), site.in_new(*names)
-        site.refuse_other_than_directory(os.path.dirname(here), os.path.dirname(new))
-        site.refuse_other_than_file(here, new)
+        site, done = self._site, 0
+        places = [(site.in_root("config", name), site.in_new("config", name), name in broken) for name in names]
+        directory = site.in_root("config")
+        site.refuse_other_than_directory(directory, site.in_new("config"))
+        site.refuse_other_than_file(
+            *(path for here, new, is_kept in places for path in (*([] if is_kept else [here]), new))
+        )
+        asides = [_aside(site, here) if is_kept else None for here, _, is_kept in places]
         site.tree.sync_directories(site.new)
-        site.tree.make_directory(os.path.dirname(here))
-        site.tree.rename(new, here)  # the commit point
-        self.is_published = True
+        site.tree.make_directory(directory)
         try:
-            site.tree.sync_directory(os.path.dirname(here))
+            for (here, new, _), aside in zip(places, asides, strict=True):
+                if aside is not None:
+                    self._keep(here, aside)
+                site.tree.rename(new, here)  # the commit point of this file
+                self.is_published = True
+                done += 1
+            site.tree.sync_directory(directory)
         except Exception as why:
+            if not done:
+                raise
             raise RmqStoreError(
-                f"{why}: {here} is changed, but a power failure may still take the change back: find out what is wrong "
-                "with the disk, and do it again"
+                f"{why}: changed: {done} of {counted(len(places), 'file')} in {directory}, each of them whole, but a "
+                "power failure may still take that back: find out what is wrong with the disk, and do it again"
             ) from None
         try:
             site.tree.remove_tree(site.home)
         except Exception as why:
             logger.warning("%s: not cleaned up; the next write does it: %s", *map(one_line, (site.home, why)))
+
+    def _keep(self, here: str, aside: str) -> None:
+        """Give what is in the place of a file another name; a file keeps its own as well, until it is replaced."""
+        tree = self._site.tree
+        if not stat.S_ISREG(tree.status(here).st_mode):
+            tree.rename(here, aside)
+        elif tree.find(aside) is None:  # else a kill came right after this
+            tree.link(here, aside)
 
     def _publish(
         self, made: dict[str, int], stretch: InPlaceAppend | None = None, units: memoryview | None = None
@@ -229,6 +254,24 @@ class Change:
         aside = os.path.join(workshop(site.root), f"{ASIDE}{time.time_ns():x}")
         logger.warning("%s: not followed, and moved to %s: %s", one_line(site.journal), one_line(aside), one_line(why))
         site.tree.rename(site.home, aside)
+
+
+def _aside(site: Site, here: str) -> str | None:
+    """The path at which something is kept that is in the place of a file; None where nothing is there.
+
+    Raises:
+        RmqStoreError: a link is there.
+    """
+    found = site.tree.find(here)
+    if found is None:
+        return None
+    site.tree.refuse_other_than(here, lambda mode: not stat.S_ISLNK(mode), "a file")
+    for number in itertools.count(1):
+        aside = f"{here}.broken" + f"-{number}" * (number > 1)
+        there = site.tree.find(aside)
+        if there is None or (there.st_ino, there.st_dev) == (found.st_ino, found.st_dev):
+            return aside
+    raise AssertionError
 
 
 class _Course:
