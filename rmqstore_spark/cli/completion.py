@@ -27,8 +27,9 @@ def _columns(ctx: click.Context, parameter: click.Parameter, begin: str) -> list
         from rmqstore_spark.jobs.history import SCHEMA
 
         return _last_of_some(begin, SCHEMA.names)
-    known = LAG_COLUMNS if name == "lag" else table(name).schema.names if name in TABLES else [*COLUMNS]
-    return _last_of_some(begin, known)
+    if name in TABLES:
+        return _last_of_some(begin, [*table(name).schema.names, *(column.name for column in table(name).by_name)])
+    return _last_of_some(begin, LAG_COLUMNS if name == "lag" else COLUMNS)
 
 
 def _parts(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:

@@ -75,5 +75,14 @@ def _place(row: dict[str, Any]) -> str:
         f"{name} {row[name]}" if name != "file" else row[name] for name in _WHERE if row[name] is not None
     )
     count = f" ({amount([row])})" if (row["count"] or 1) > 1 else ""
-    found = str(row["found"]).removeprefix(f"{row['file']}: ")
-    return one_line(f"{where or 'the store'}: expected {row['expected']}, found {found}{count}")
+    return one_line(f"{where or 'the store'}: {difference(row['expected'], row['found'], row['file'])}{count}")
+
+
+def difference(expected: str | None, found: str | None, file: str | None) -> str:
+    """What should be there and what is there, in words. What is there may say itself what was expected.
+
+    Args:
+        file: the file, which was named already.
+    """
+    there = str(found).removeprefix(f"{file}: ")
+    return there if there.startswith("expected ") else f"expected {expected}, found {there}"

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqstore_spark.amounts import duration_text, size_text
+from rmqstore_spark.cli.findings import difference
 from rmqstore_spark.cli.screen import console, print_indented, shortened
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.summary import GROUPS_TIMED, Summary
@@ -111,9 +112,10 @@ def _facts(summary: Summary, most: int | None) -> list[str]:
 def _told(finding: Finding) -> str:
     """A finding in a line; `rmqstore check` says more."""
     severity = "note" if PROBLEMS[finding.problem].severity == "info" else PROBLEMS[finding.problem].severity
-    found = (finding.found or "").removeprefix(f"{finding.file}: ")
     where = f"topic {finding.topic}, queueId {finding.queue_id}" if finding.file is None else finding.file
-    return one_line(f"{severity}: {finding.problem}: {where}: expected {finding.expected}, found {found}")
+    return one_line(
+        f"{severity}: {finding.problem}: {where}: {difference(finding.expected, finding.found, finding.file)}"
+    )
 
 
 def _show_topics(out: Console, summary: Summary, most: int | None) -> None:

@@ -32,8 +32,10 @@ class TableMethods:
         cleanupPolicy (DELETE or COMPACTION), queueType (SimpleCQ or BatchCQ), attributes (all attributes in the
         configuration), configured (whether topics.json has the topic), queues (number of queues on the disk), messages
         (number of messages in these queues), lastStoreTimestamp (store time of the last message). The columns from
-        readQueueNums to attributes are null if the topic is not configured. Bytes by topic are in table `usage`: they
-        take a look at each message's queue unit, these columns only at the ends of queues.
+        readQueueNums to attributes are null if the topic is not configured. By name only, as it takes a look at each
+        message's queue unit and the others only at the ends of queues: column `bytes`, the bytes that the topic's
+        messages take in the log (null for light queues, whose messages are of other topics, and in tiered stores).
+        Bytes by queue, tag or hour are in table `usage`.
         """
         return self.table("topics", columns, **options)
 

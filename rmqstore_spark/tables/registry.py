@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from rmqstore_spark.columns import batch_of
+from rmqstore_spark.columns import as_schema, batch_of
 from rmqstore_spark.errors import NotAStoreError, OptionError, nearest, quoted
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.query.options import MESSAGES, ReadOptions, Use, check_columns, going_with
@@ -131,7 +131,7 @@ def schema_of(table: Table, columns: list[str] | None = None) -> pa.Schema:
     """
     if columns is None:
         return table.schema
-    types = {field.name: field.type for field in table.schema} | {_STORE: pa.string()}
+    types = {field.name: field.type for field in (*table.schema, *as_schema(table.by_name))} | {_STORE: pa.string()}
     check_columns(columns, types)
     return pa.schema([pa.field(name, types[name]) for name in columns])
 

@@ -36,6 +36,7 @@ class Table:
         name: the name for `option("table", ...)`, and of the method of Store.
         row: the meaning of a row, in words.
         columns: in their order, without `store`, which every table has by name.
+        by_name: columns that it has by name only, too, because they cost more than all others.
         options: the read options that select the table's rows or say how they are read; all others are refused.
         rows: the rows of one part of a store, in record batches of the whole schema. The options' columns are those
             that are asked for: others may hold anything.
@@ -58,6 +59,7 @@ class Table:
     note: str = ""
     seen: Callable[[Snapshot, ReadOptions], Iterable[Proof | None]] = of_the_log_alone
     of_queue_logs: bool = False
+    by_name: tuple[Column, ...] = ()
 
     @kept
     def schema(self) -> pa.Schema:

@@ -1,12 +1,13 @@
 """Table `topics`: the configuration of each topic (config/topics.json), and the contents of its queues."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME, Column
+from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME, Column, as_schema
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.format.system_topics import (
@@ -27,6 +28,7 @@ from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts, say_what_is_lost
 from rmqstore_spark.tables.table import Part, Table
+from rmqstore_spark.tables.usage import usage_of
 
 # org.apache.rocketmq.common.topic.TopicValidator, of all versions.
 _SYSTEM = {
@@ -78,9 +80,18 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     say_what_is_lost(store, facts)
     queues = _in_queues(facts)
     names = {name for name in {*entries, *store.consumed_topics} if options.selection.wants_topic(name)} | {*queues}
-    return batches(
-        TOPICS.schema, (_row(name, entries.get(name), queues.get(name, _NO_QUEUES)) for name in sorted(names))
-    )
+    rows = (_row(name, entries.get(name), queues.get(name, _NO_QUEUES)) for name in sorted(names))
+    if _BYTES.name not in (options.columns or ()):
+        return batches(TOPICS.schema, rows)
+    nbytes = _nbytes(store, options)
+    known = {name: 0 for name in names if store.is_whole and not queues.get(name, _NO_QUEUES)[1]} | nbytes
+    return batches(_WITH_BYTES, ((*row, known.get(name)) for name, row in zip(sorted(names), rows, strict=True)))
+
+
+def _nbytes(store: Snapshot, options: ReadOptions) -> dict[str, int]:
+    """The bytes of whole messages, by the topics that have any; not known in a tiered store."""
+    found = usage_of(store, replace(options, mode="DROPMALFORMED"), ["topic"]) if store.is_whole else None
+    return {} if found is None else dict(zip(*(found[0][name].to_pylist() for name in ("topic", "bytes")), strict=True))
 
 
 def _in_queues(facts: QueueFacts) -> dict[str, tuple[int, int, int | None]]:
@@ -121,6 +132,8 @@ def _configured(entry: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
+_BYTES = Column("bytes", LONG, "bytes that its messages take in the log; null for light queues and in tiered stores")
+
 TOPICS = Table(
     name="topics",
     row="a topic known from the configuration, a queue or a consumer's offset",
@@ -140,10 +153,14 @@ TOPICS = Table(
         Column("messages", LONG, "number of messages in these queues"),
         Column("lastStoreTimestamp", TIME, "store time of the last message"),
     ),
-    note="The columns from readQueueNums to attributes are null if the topic is not configured. Bytes by topic are in "
-    "table `usage`: they take a look at each message's queue unit, these columns only at the ends of queues.",
+    note="The columns from readQueueNums to attributes are null if the topic is not configured. By name only, as it "
+    "takes a look at each message's queue unit and the others only at the ends of queues: column `bytes`, the bytes "
+    "that the topic's messages take in the log (null for light queues, whose messages are of other topics, and in "
+    "tiered stores). Bytes by queue, tag or hour are in table `usage`.",
     options=frozenset({"subscribe", "subscribePattern"}),
     rows=_rows,
     parts=_parts,
     of_queue_logs=True,
+    by_name=(_BYTES,),
 )
+_WITH_BYTES = as_schema((*TOPICS.columns, _BYTES))

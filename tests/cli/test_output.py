@@ -66,7 +66,7 @@ def test_what_is_cut_and_what_is_not(store: Path) -> None:
 def test_what_people_come_for_is_on_the_screen(store: Path) -> None:
     """In 80 columns; and a path keeps its last parts."""
     topics = ESCAPE.sub("", at_terminal(80, "topics", store).out).splitlines()
-    assert topics[0].split()[:5] == ["topic", "kind", "queues", "messages", "lastStoreTimestamp"]
+    assert topics[0].split()[:5] == ["topic", "kind", "queues", "messages", "bytes"]
     segments = ESCAPE.sub("", at_terminal(80, "segments", store).out).splitlines()
     assert segments[2].split()[0].endswith("/00000000000000000000")
     assert segments[2].startswith("…/")
@@ -231,7 +231,7 @@ def test_a_broken_config_is_on_the_first_lines(store: Path, tmp_path: Path) -> N
     (tmp_path / "store" / "config").mkdir(exist_ok=True)
     (tmp_path / "store" / "config" / "topics.json").write_text("{")
     shown = run("show", tmp_path / "store").out.splitlines()
-    assert shown[1].startswith(f"  error: brokenConfig: {tmp_path}/store/config/topics.json: found expected JSON")
+    assert shown[1].startswith(f"  error: brokenConfig: {tmp_path}/store/config/topics.json: expected JSON")
 
 
 # ---- bodies, and templates
@@ -378,4 +378,5 @@ def test_show_says_which_messages_are_lost_with_a_segment(tmp_path: Path) -> Non
     builder.segment(4096).unlink()
     lost = [message.queue_offset for message in builder.messages if message.position // 4096 == 1]
     told = run("show", tmp_path).out
-    assert f"error: lostMessages: topic T, queueId 3: found none from {lost[0]} to {lost[-1]}\n" in told
+    where = "error: lostMessages: topic T, queueId 3: expected a message for each queueOffset"
+    assert f"{where}, found none from {lost[0]} to {lost[-1]}\n" in told

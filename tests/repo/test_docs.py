@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
+import sys
+import types
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from support.pages import PAGES, blocks, bucket, make_kitchen, pages_with, run_block
+from support.pages import PAGES, ROOT, blocks, bucket, make_kitchen, pages_with, run_block
 
 import rmqstore_spark
 from rmqstore_spark import Store
@@ -73,6 +77,64 @@ def test_at_a_terminal(page: str, kitchen: Path) -> None:
         assert pq.read_table(kitchen / "plain.parquet").num_rows == 60
         orders = map(json.loads, (kitchen / "orders.jsonl").read_text().splitlines())
         assert [order["body"]["state"] for order in orders] == ["paid", "shipped"]
+
+
+class _Producer:
+    """In the place of Apache's client: notes what is sent. The third message fails, if that is asked for."""
+
+    sent: ClassVar[list[types.SimpleNamespace]] = []
+    fails_after: ClassVar[int] = 1 << 30
+
+    def __init__(self, configuration: object) -> None:
+        pass
+
+    def startup(self) -> None:
+        pass
+
+    def send(self, message: types.SimpleNamespace) -> types.SimpleNamespace:
+        if len(self.sent) >= self.fails_after:
+            raise ConnectionError("the proxy is gone")
+        self.sent.append(message)
+        return types.SimpleNamespace(message_id=f"id-{len(self.sent)}")
+
+    def shutdown(self) -> None:
+        pass
+
+
+class _Message(types.SimpleNamespace):
+    def add_property(self, name: str, value: str) -> None:
+        self.__dict__.setdefault("properties", {})[name] = value
+
+
+def _send_again(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """Run the example as the cookbook does, with other words behind the topic."""
+    told = re.search(r"^python (examples/send_again.py .*) --send$", PAGES["cookbook.md"], re.MULTILINE)
+    assert told is not None
+    client = types.SimpleNamespace(
+        Message=_Message, Producer=_Producer, ClientConfiguration=lambda *of: of, Credentials=lambda: None
+    )
+    monkeypatch.setitem(sys.modules, "rocketmq", client)
+    script, *arguments = shlex.split(told[1])
+    monkeypatch.setattr(sys, "argv", [script, *arguments, *words])
+    return int(runpy.run_path(str(ROOT / script))["main"]())
+
+
+def test_dead_letters_are_sent_again(
+    kitchen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_Producer, "sent", [])
+    dead = Store("sample_store").messages(["topic", "keys", "body"], subscribe="%DLQ%failing-group").read_all()
+    assert _send_again(monkeypatch) == 0
+    assert capsys.readouterr().out.count("would send ") == dead.num_rows > 1
+    assert _Producer.sent == []
+    assert _send_again(monkeypatch, "--send") == 0
+    assert capsys.readouterr().out.endswith(f"{dead.num_rows} sent\n")
+    assert [message.body for message in _Producer.sent] == dead["body"].to_pylist()
+    assert [message.keys for message in _Producer.sent] == dead["keys"].to_pylist()
+    assert {message.topic for message in _Producer.sent} == {"Retried"}
+    monkeypatch.setattr(_Producer, "fails_after", len(_Producer.sent) + 1)
+    assert _send_again(monkeypatch, "--send") == 1
+    assert re.match(r"1 sent; the message at commitLogOffset \d+ was not: the proxy is gone", capsys.readouterr().err)
 
 
 def test_against_a_bucket(kitchen: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from oracle import aged_stores, golden, reference, stores
+from support.flavours import unpack_store
 
 from rmqstore_spark import OptionError, Store
 
@@ -100,6 +101,31 @@ def test_topics_of_real_stores(real: tuple[str, Path]) -> None:
         assert kinds[name] == "system", name
     assert topics["TBW102"]["perm"] == "RWX"
     assert topics["Plain"]["perm"] == "RW-"
+
+
+def test_bytes_of_topics(real: tuple[str, Path]) -> None:
+    _, root = real
+    expected: dict[str, int] = defaultdict(int)
+    for row in reference.read_store(root):
+        expected[row["topic"]] += row["storeSize"]
+    store = Store(root)
+    assert "bytes" not in store.topics().column_names  # it costs more than the others
+    rows = store.topics(["topic", "bytes"]).to_pylist()
+    assert {row["topic"]: row["bytes"] for row in rows} == {row["topic"]: expected[row["topic"]] for row in rows}
+    assert {row["topic"] for row in rows} >= expected.keys()
+    some = store.topics(["bytes", "messages", "store"], subscribe="Plain").to_pylist()
+    assert some == [{"bytes": expected["Plain"], "messages": len(by_topic(root, "Plain")), "store": str(root)}]
+
+
+def by_topic(root: Path, topic: str) -> list[Row]:
+    return [row for queue, rows in by_queue(root).items() if queue[0] == topic for row in rows]
+
+
+def test_bytes_of_light_queues_are_those_of_other_topics(tmp_path: Path) -> None:
+    rows = Store(unpack_store("system", tmp_path)).topics(["topic", "bytes", "messages"]).to_pylist()
+    light = [row for row in rows if row["topic"].startswith("%LMQ%")]
+    assert [(row["bytes"], row["messages"]) for row in light] == [(None, 1), (None, 1)]
+    assert all((row["bytes"] == 0) == (row["messages"] == 0) for row in rows if row not in light)
 
 
 def test_offsets_of_real_stores(real: tuple[str, Path]) -> None:

@@ -14,9 +14,10 @@ from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.tables.registry import table
 
 _GROUP = "group"  # the column of consumer groups
+_TOPICS = "topics"  # the table whose bytes are shown where they cost little
 # What most people come for, first on the screen: a terminal does not have space for all columns.
 _FIRST = {
-    "topics": ["topic", "kind", "queues", "messages", "lastStoreTimestamp", "readQueueNums"],
+    "topics": ["topic", "kind", "queues", "messages", "bytes", "lastStoreTimestamp", "readQueueNums"],
     "queues": ["topic", "queueId", "messages", "minOffset", "maxOffset", "lastStoreTimestamp", "sizeOnDisk"],
     "groups": ["group", "topics", "retryMaxTimes"],
     "offsets": ["group", "topic", "queueId", "lag", "lagMillis", "consumerOffset", "maxOffset"],
@@ -40,6 +41,18 @@ _FIRST = {
 }
 
 
+def _bytes_are_quick(paths: Sequence[str], given: dict[str, str]) -> bool:
+    """Are the bytes of topics known in a moment, in all of the stores?"""
+    from rmqstore_spark.cli.reading import stores_of
+    from rmqstore_spark.jobs.summary import bytes_of_topics
+    from rmqstore_spark.tables.queues import queue_facts
+
+    where = {option: text for option, text in given.items() if option == "storePathCommitLog"}
+    with heard(is_silent=True):  # what the table says as well
+        stores = stores_of(paths, where, with_queue_logs=True)
+        return all(store.is_whole and bytes_of_topics(store, queue_facts(store)) is not None for store in stores)
+
+
 def table_command(name: str) -> click.Command:
     """The command that shows a table."""
     found = table(name)
@@ -47,6 +60,9 @@ def table_command(name: str) -> click.Command:
     def show(paths: Sequence[str], output: Output, given: dict[str, str], group: str | None = None) -> int:
         from rmqstore_spark.cli.reading import batches_of
 
+        is_shown = output.is_table and "columns" not in given
+        if is_shown and name == _TOPICS and ("bytes" in (output.sort or "") or _bytes_are_quick(paths, given)):
+            given = {**given, "columns": ",".join([*found.schema.names, "bytes"])}
         if group is None:
             schema, batches = batches_of(name, paths, given)
         else:
@@ -54,8 +70,9 @@ def table_command(name: str) -> click.Command:
             needed = ",".join(dict.fromkeys([*schema.names, _GROUP]))
             _, all_groups = batches_of(name, paths, {**given, "columns": needed})
             batches = (batch.filter(pc.equal(batch[_GROUP], group)).select(schema.names) for batch in all_groups)
-        if output.is_table and "columns" not in given:
-            order = [*dict.fromkeys([*_FIRST.get(name, ()), *schema.names])]
+        if is_shown:
+            known = set(schema.names)
+            order = [*dict.fromkeys([*(each for each in _FIRST.get(name, ()) if each in known), *schema.names])]
             batches = (batch.select(order) for batch in batches)
             schema = pa.schema([schema.field(each) for each in order])
         with heard(is_once=True) as damage:
