@@ -46,6 +46,7 @@ from rmqstore_spark.tables.methods import TableMethods
 if TYPE_CHECKING:
     from rmqstore_spark.jobs.copy import Copied
     from rmqstore_spark.jobs.summary import Summary
+    from rmqstore_spark.tables.dataset import StoreDataset
     from rmqstore_spark.writing import WriteMode
 
 
@@ -121,6 +122,33 @@ class Store(TableMethods):
         understood = self._options({"columns": columns, **options})
         scan = Scan(understood, understood.columns or DEFAULT_COLUMNS)
         return pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
+
+    def dataset(
+        self, name: str = MESSAGES, columns: Names | None = None, **options: Unpack[MessageOptions]
+    ) -> "StoreDataset":
+        """Give messages, or another table, to an engine that asks for a `pyarrow.dataset.Dataset`.
+
+        Each scan reads the columns that it asks for, and of messages what its filter may let pass: conditions on topic,
+        queueId, queueOffset, storeTimestamp, commitLogOffset, tags, keys, msgId and offsetMsgId find messages as the
+        options do. The filter is then applied to every row.
+
+        >>> store.dataset().to_table(["keys", "body"], filter=pc.field("topic") == "Ordered")
+
+        Args:
+            name: one of the tables of docs/columns.md.
+            columns: the columns of the dataset; default: as for `table`.
+            options: as for `messages`, or those that the other table takes.
+
+        Returns:
+            A `pyarrow.dataset.Dataset` that can be pickled, secrets included. What pyarrow does not do in a scan
+            (`join`, `sort_by`, `get_fragments`) it does with all rows in memory.
+
+        Raises:
+            OptionError: no such table or column, or an option that the table does not take.
+        """
+        from rmqstore_spark.tables.dataset import StoreDataset
+
+        return StoreDataset(self._options({"columns": columns, **options}, required("name", name)))
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
         """Find messages by `msgId` or `offsetMsgId`.

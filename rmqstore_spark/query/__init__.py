@@ -5,5 +5,6 @@ option_types says which values each option takes, option_values parses the texts
 those of times), option_texts makes texts of a Python program's values. stream_options has the options of streams,
 copy_options those of copies (copy_values parses their texts).
 selection has `Selection`: conditions on a message that all must hold. pattern has the regular expressions of
-`subscribePattern`, sql92 the expressions of RocketMQ's filter language.
+`subscribePattern`, sql92 the expressions of RocketMQ's filter language. conditions makes a Selection of a condition on
+one column, expressions one of a filter of Arrow's.
 """

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,16 +17,16 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rmqstore_spark.query.selection import ALL, EVERYTHING, Numbers, Selection, Texts
-
-# Attributes of Selection, by column. Some columns are texts, others numbers.
-_TEXTS = {"topic": "topic", "tags": "tags", "keys": "keys", "msgId": "msg_id", "offsetMsgId": "offset_msg_id"}
-_NUMBERS = {
-    "queueId": "queue_id",
-    "queueOffset": "queue_offset",
-    "commitLogOffset": "commit_log_offset",
-    "storeTimestamp": "store_timestamp",
-}
+from rmqstore_spark.query.conditions import (
+    NUMBERS,
+    TEXTS,
+    Whole,
+    compared,
+    of_topics_with,
+    one_of_numbers,
+    one_of_texts,
+)
+from rmqstore_spark.query.selection import ALL, EVERYTHING, Selection
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,35 +46,29 @@ def _selected(given: Filter) -> Selection:
         case In((column,), values):
             return _among(column, values)
         case GreaterThan((column,), value) if whole := _whole(column, value):
-            return _selection(_NUMBERS[column], Numbers(least=whole[0] + 1))
+            return compared(column, ">", whole)
         case GreaterThanOrEqual((column,), value) if whole := _whole(column, value):
-            return _selection(_NUMBERS[column], Numbers(least=whole[1]))
+            return compared(column, ">=", whole)
         case LessThan((column,), value) if whole := _whole(column, value):
-            return _selection(_NUMBERS[column], Numbers(most=whole[1] - 1))
+            return compared(column, "<", whole)
         case LessThanOrEqual((column,), value) if whole := _whole(column, value):
-            return _selection(_NUMBERS[column], Numbers(most=whole[0]))
+            return compared(column, "<=", whole)
         case StringStartsWith(("topic",), str(prefix)):
-            return _selection("topic", Texts(prefixes=(prefix,)))
+            return of_topics_with(prefix)
     return EVERYTHING
 
 
 def _among(column: str, values: Iterable[Any]) -> Selection:
     """The messages whose column has one of these values. NULL among the values equals nothing, not even a null."""
     values = [value for value in values if value is not None]
-    if column in _TEXTS and all(type(value) is str for value in values):
-        texts = frozenset(values)
-        return _selection(_TEXTS[column], Texts(texts) if column == "topic" else texts)
-    whole = [_whole(column, value) for value in values]
-    if column in _NUMBERS and None not in whole:
-        return _selection(_NUMBERS[column], Numbers.of(*(pair[0] for pair in whole if pair and pair[0] == pair[1])))
-    return EVERYTHING
+    if column in TEXTS and all(type(value) is str for value in values):
+        return one_of_texts(column, values)
+    found = [_whole(column, value) for value in values]
+    whole = [each for each in found if each is not None]
+    return one_of_numbers(column, whole) if column in NUMBERS and len(whole) == len(found) else EVERYTHING
 
 
-def _selection(attribute: str, value: Any) -> Selection:
-    return replace(EVERYTHING, **{attribute: value})
-
-
-def _whole(column: str, value: Any) -> tuple[int, int] | None:
+def _whole(column: str, value: Any) -> Whole | None:
     """The value rounded down and up to whole numbers of Selection's unit; None if the value cannot be compared.
 
     Spark's timestamps are in microseconds, Selection's in milliseconds.
@@ -85,6 +78,6 @@ def _whole(column: str, value: Any) -> tuple[int, int] | None:
             return None
         microseconds = (value - _EPOCH) // timedelta(microseconds=1)
         return microseconds // 1000, -(-microseconds // 1000)
-    if column in _NUMBERS and type(value) is int and value in ALL:
+    if column in NUMBERS and type(value) is int and value in ALL:
         return value, value
     return None
