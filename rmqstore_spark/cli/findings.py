@@ -1,6 +1,7 @@
 """The findings of `check` for people: the verdict, each problem with its place and once what to do about it, and the
 commands that mend the store."""
 
+import re
 from typing import Any
 
 from rich.text import Text
@@ -9,11 +10,21 @@ from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
 from rmqstore_spark.cli.screen import console, print_indented
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.verdict import Verdict, amount
-from rmqstore_spark.tables.check.problems import CALL, COPY_CALL, PROBLEMS
+from rmqstore_spark.tables.check.problems import CALL, CONFIG_CALL, COPY_CALL, PROBLEMS
 
 _PIPED = 120  # columns, where there is no terminal
 _STYLES = {"error": "bold red", "warning": "yellow"}
+# What advice calls in Python, and what is typed at a terminal.
+_TYPED = {CALL: "rmqstore rebuild", COPY_CALL: "rmqstore copy", CONFIG_CALL: "rmqstore rebuild --config"}
+_AS_OPTION = re.compile(r"(?:\boption )?\b(compacted|deduplicate)=true\b|\boption (tiered|storePathCommitLog)\b")
 _WHERE = ("file", "filePosition", "commitLogOffset", "topic", "queueId", "queueOffset")
+
+
+def as_typed(advice: str) -> str:
+    """Advice of the table `check` for people at a terminal: with commands and their options."""
+    for call, typed in _TYPED.items():
+        advice = advice.replace(f"call {call}", f"run {typed}").replace(call, typed)
+    return _AS_OPTION.sub(lambda match: f"--{match[1] or match[2]}", advice)
 
 
 def show_verdict(found: Verdict, looked_at: str) -> None:
@@ -47,9 +58,7 @@ def show_findings(rows: list[dict[str, Any]], limit: int | None) -> None:
     count = 0
     for some in sorted(serious, key=lambda some: PROBLEMS[some[0]["problem"]].effect.value):
         severity, problem = some[0]["severity"], some[0]["problem"]
-        advice = some[0]["advice"]
-        for call, typed in ((CALL, "rmqstore rebuild"), (COPY_CALL, "rmqstore copy")):
-            advice = advice.replace(f"call {call}", f"run {typed}").replace(call, typed)
+        advice = as_typed(some[0]["advice"])
         out.print(Text.assemble((severity, _STYLES[severity]), f" {problem}: {amount(some)}  ", (advice, "dim")))
         few = some[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
         for row in few:

@@ -20,9 +20,10 @@ _ISO_8601 = re.compile(
 _AGO = re.compile(r"-(?P<number>[0-9]{1,9})(?P<unit>[smhdw])")
 _DAY = re.compile(r"(?P<day>today|yesterday)(?: (?P<zone>[A-Za-z][A-Za-z0-9_+/-]*))?", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_LOCAL = "local"
 _EXPECTED = (
-    "milliseconds of the epoch, or ISO-8601 such as 2024-05-06, 2024-05-06T07:08:09.123, with +08:00 or Asia/Shanghai "
-    "after it, or -1h (also s, m, d, w), now, today, yesterday"
+    "milliseconds of the epoch, or ISO-8601 such as 2024-05-06, 2024-05-06T07:08:09.123, with +08:00, Asia/Shanghai or "
+    "local after it, or -1h (also s, m, d, w), now, today, yesterday"
 )
 
 
@@ -38,9 +39,10 @@ def parse_instant(text: str) -> Instant:
     """`startingTimestamp`, `endingTimestamp` and other times. UTC where no zone is given.
 
     * milliseconds since 1970
-    * ISO-8601: a date, or a date and a time; with an offset from UTC, or after a space the name of a time zone
+    * ISO-8601: a date, or a date and a time; with an offset from UTC, or after a space the name of a time zone, or
+      `local` for that of this machine
     * `-90m`: so long before now, in seconds, minutes, hours, days or weeks; `now`
-    * `today`, `yesterday`: midnight, in UTC or in the zone that is named after a space
+    * `today`, `yesterday`: midnight, in UTC or in the zone that is named after a space, as above
 
     What depends on the clock is found out once, where the option is read: in Spark that is the driver.
 
@@ -59,7 +61,7 @@ def parse_instant(text: str) -> Instant:
     if day := _DAY.fullmatch(trimmed):
         now = datetime.fromtimestamp(milliseconds_now() / 1000, _zone(day["zone"]))
         date = now.date() - timedelta(days=day["day"].lower() == "yesterday")
-        midnight = datetime(date.year, date.month, date.day, tzinfo=now.tzinfo)
+        midnight = _in_zone(datetime(date.year, date.month, date.day), day["zone"])
         return Instant(Fraction((midnight - _EPOCH) // timedelta(milliseconds=1)), text)
     match = _ISO_8601.fullmatch(trimmed)
     if not match or (match["offset"] and match["zone"]):
@@ -73,15 +75,23 @@ def _moment(match: re.Match[str]) -> Fraction:
     try:
         moment = datetime.fromisoformat(f"{match['date']}T{seconds}{match['offset'] or ''}")
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=_zone(match["zone"]))
+            moment = _in_zone(moment, match["zone"])
         return Fraction(f"0.{fraction or 0}") * 1000 + (moment - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError) as why:
         raise ValueError(f"{_EXPECTED} ({why})") from None
 
 
-def _zone(name: str | None) -> tzinfo:
+def _in_zone(naive: datetime, name: str | None) -> datetime:
+    zone = _zone(name)
+    return naive.astimezone() if zone is None else naive.replace(tzinfo=zone)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    """UTC if there is no name; None for that of this machine, which Python knows without a name."""
     if name is None:
         return UTC
+    if name.lower() == _LOCAL:
+        return None
     try:
         return zoneinfo.ZoneInfo(name)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):

@@ -205,7 +205,7 @@ _READ_TABLE = (
         "",
         types.INSTANT,
         "messages stored at this time or later: milliseconds since 1970, ISO-8601 (UTC unless it has a zone), `-1h` "
-        "(also `s`, `m`, `d`, `w`), `now`, `today`, `yesterday`",
+        "(also `s`, `m`, `d`, `w`), `now`, `today`, `yesterday Asia/Shanghai`, `today local`",
         _EVERYWHERE | Use.SELECT | Use.GET,
         short="--from",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from support.command import run
 from support.flavours import unpack_store
 
 from rmqstore_spark import Store
+from rmqstore_spark.cli.findings import as_typed
 from rmqstore_spark.jobs.verdict import verdict
+from rmqstore_spark.tables.check.problems import PROBLEMS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "rocketmq-5.3.0"
 LAST = 16384  # where its last segment begins
@@ -86,7 +89,13 @@ def test_advice_for_stores_that_are_not_written_to(tmp_path: Path) -> None:
     advice = {row["advice"] for row in Store(root).check().to_pylist() if row["severity"] == "error"}
     assert advice
     assert not any("rebuild(" in each for each in advice)
-    assert any("call Store(store).copy(target), which builds new queues and index files" in each for each in advice)
+    assert any("call Store(path).copy(target), which builds new queues and index files" in each for each in advice)
     shown = run("check", str(root)).out
     assert "rmqstore rebuild" not in shown
     assert "run rmqstore copy, which builds new" in " ".join(shown.split())
+
+
+def test_advice_at_a_terminal_has_no_python() -> None:
+    for name, problem in PROBLEMS.items():
+        typed = as_typed(problem.advice)
+        assert not re.search(r"\bcall |\w\(\w*\)|=true|\boption [a-z]", typed), (name, typed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -392,6 +393,28 @@ def test_times_by_the_clock(text: str, milliseconds: int, monkeypatch: pytest.Mo
     monkeypatch.setattr("rmqstore_spark.query.instants.milliseconds_now", lambda: NOON)
     assert selection(startingTimestamp=text).store_timestamp == Numbers(least=milliseconds)
     assert selection(endingTimestamp=text).store_timestamp == Numbers(most=milliseconds - 1)
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "milliseconds"),
+    [
+        ("Asia/Tokyo", "today local", NOON - 21 * 3_600_000),
+        ("Pacific/Auckland", "yesterday Local", NOON - 24 * 3_600_000),
+        ("Asia/Shanghai", "2024-05-06T20:00 local", NOON),
+        ("America/New_York", "2024-05-06 local", NOON - 8 * 3_600_000),
+        ("America/New_York", "2024-01-06 local", NOON - (121 * 24 + 7) * 3_600_000),  # in winter
+        ("UTC", "2024-05-06 local", NOON - 12 * 3_600_000),
+    ],
+)
+def test_times_of_this_machine(zone: str, text: str, milliseconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqstore_spark.query.instants.milliseconds_now", lambda: NOON)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert selection(startingTimestamp=text).store_timestamp == Numbers(least=milliseconds)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_time_that_does_not_exist_says_why() -> None:

@@ -77,7 +77,7 @@ class Problem(NamedTuple):
 
 CONFIG_CALL = "Store(path).rebuild_config()"  # `rmqstore rebuild --config` is the same at a terminal
 CALL = "rmqstore_spark.rebuild(store)"  # in advice; `rmqstore rebuild` is the same at a terminal
-COPY_CALL = "Store(store).copy(target)"  # in its place for kinds of stores that are not written to; `rmqstore copy`
+COPY_CALL = "Store(path).copy(target)"  # in its place for kinds of stores that are not written to; `rmqstore copy`
 _REBUILD = f"call {CALL}, which builds new queues and index files from the log"
 _CONFIG = f"call {CONFIG_CALL}, which takes its .bak, or what else tells of it, and says what could not be known"
 _BROKER_STOPS = "move it out of the store: most brokers do not start with it"
