@@ -31,7 +31,8 @@ def rows(spark: Any, path: str, **options: Any) -> list[Any]:
             yield pa.RecordBatch.from_arrays([*batch.columns, *places], names=["keys", "host", "package"])
 
     loaded = spark.read.format("rmqstore").options(columns="keys", minPartitions=2, **options).load(path)
-    found = loaded.mapInArrow(placed, "keys string, host string, package string").collect()
+    # A barrier: both run at once, so there is one on each machine, however long one of them takes to begin.
+    found = loaded.mapInArrow(placed, "keys string, host string, package string", barrier=True).collect()
     return [tuple(row) for row in found]
 
 

@@ -959,18 +959,30 @@ HARMLESS = {"abort", "wrongQueueFileSize"}
 
 def late_units(root: Path, lost: set[tuple[str, int, int]], messages: list[Stored]) -> set[tuple[str, int, int]]:
     """Those of the lost ones that a broker makes when it starts: where it was killed, in the segments that it recovers,
-    behind the last unit of a queue."""
+    from where it ends a queue."""
     if not (root / "abort").exists():
         return set()
     times = struct.unpack(">qq", (root / "checkpoint").read_bytes()[:16])
     begins = [next(m for m in messages if m.position >= int(path.name)) for path in used_segments(root, messages)[-10:]]
     older = [message.position for message in begins if message.store_timestamp <= min(times) - 3000]
     start = older[-1] if older else begins[0].position
-    last: dict[tuple[str, int], int] = {}
-    for topic, queue_id, offset, _ in units_of(root):
-        last[topic, queue_id] = max(last.get((topic, queue_id), -1), offset)
+    ends = {(path.parent.name, int(path.name)): recovered_end(path) for path in root.glob("consumequeue/*/*")}
     positions = {(message.topic, message.queue_id, message.queue_offset): message.position for message in messages}
-    return {unit for unit in lost if unit[2] > last.get(unit[:2], -1) and positions[unit] >= start}
+    return {unit for unit in lost if unit[2] >= ends.get(unit[:2], 0) and positions[unit] >= start}
+
+
+def recovered_end(directory: Path) -> int:
+    """Where ConsumeQueue.recover() ends a queue: it takes its last three files, up to the first unit without a message."""
+    end, paths = 0, sorted(directory.iterdir())
+    for number, path in enumerate(paths[-3:], max(0, len(paths) - 3)):
+        data, start = path.read_bytes(), int(path.name)
+        room = min(len(data), int(paths[number + 1].name) - start) if number + 1 < len(paths) else len(data)
+        for at in range(0, room - 19, 20):
+            position, size = struct.unpack_from(">qi", data, at)
+            if position < 0 or size <= 0:
+                return (start + at) // 20
+        end = (start + room) // 20
+    return end
 
 
 def used_segments(root: Path, messages: list[Stored]) -> list[Path]:
