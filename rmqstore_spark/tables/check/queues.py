@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from native_io import UnitKind
 from rmqstore_spark.errors import RmqStoreError
@@ -100,8 +99,7 @@ def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, 
             seen.extra += _of_light(view, queue, found.units)
     used = QueueBlock.joined(units)
     before = piece.first if piece.first > 0 and not queue.is_batch else None
-    holes = _holes(used.queue_offsets, used.queue_offsets + used.messages, before)
-    seen.holes += [(queue, first, stop) for first, stop in holes]
+    seen.holes += [(queue, first, stop) for first, stop in _holes(used, before, view)]
     if piece.stop == _OPEN:
         count = len(used)
         if view.moment.is_unsettled:  # a broker may have added the rest meanwhile
@@ -127,14 +125,18 @@ def _of_light(view: LogView, queue: Queue, units: QueueBlock) -> Iterator[Candid
             yield Candidate(queue, unit, unit.number + 1)
 
 
-def _holes(
-    offsets: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], before: int | None
-) -> Iterator[tuple[int, int]]:
-    """The queue offsets [first, stop) between units that have no unit."""
+def _holes(used: QueueBlock, before: int | None, view: LogView) -> Iterator[tuple[int, int]]:
+    """The queue offsets [first, stop) between units that have no unit. In a store that is not settled, messages after
+    the log's end of that moment may have got their units in any order: a copier has overtaken the broker."""
+    offsets, ends, positions = used.queue_offsets, used.queue_offsets + used.messages, used.positions
     if before is not None and len(offsets):
         ends = np.concatenate([[before], ends])
         offsets = np.concatenate([[before], offsets])
-    for at in np.flatnonzero(offsets[1:] > ends[:-1]).tolist():
+        positions = np.concatenate([[0], positions])
+    are_holes = offsets[1:] > ends[:-1]
+    if view.moment.is_unsettled:
+        are_holes &= positions[1:] < view.end
+    for at in np.flatnonzero(are_holes).tolist():
         yield int(ends[at]), int(offsets[at + 1])
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark.errors import OptionError
+from rmqstore_spark.errors import NotAStoreError, OptionError
 from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.store.format.by_queue import Integers, by_queue
 from rmqstore_spark.store.format.message import are_queued
@@ -61,7 +61,10 @@ class Brought:
                 configuration is in a RocksDB.
         """
         files = Files()
-        find_store(root, None, files)
+        try:
+            find_store(root, None, files)
+        except NotAStoreError as why:
+            raise NotAStoreError(f"option 'configFrom': {why}") from None
         kind = kind_with(root, files, "topics", "groups", "offsets")
         tables = {name: _understood(root, name) for name in _NAMES}
         members = {name: tables[name].get(config.MEMBERS[name], {}) for name in _NAMES}
