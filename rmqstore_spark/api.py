@@ -325,7 +325,8 @@ class Store(TableMethods):
         Args:
             target: the directory of the new store, which must not exist or must be empty.
             options: options that select messages, as for `messages`; default: all messages. `groupOffset` says where
-                groups go on (as in `set_offsets`); `excludeTopic`, `excludeKey`, `excludeMsgId` and `excludeProperty`
+                groups go on (as in `set_offsets`); `storeHost` gives all messages the address of their new broker, to
+                which their `offsetMsgId` then leads; `excludeTopic`, `excludeKey`, `excludeMsgId` and `excludeProperty`
                 leave messages out; `messageIndexEnable=False` builds no index files.
 
         Returns:

@@ -159,7 +159,9 @@ def copy(job: CopyJob) -> Copied:
             written = write_new_store(
                 job.target,
                 _with_batches(_new_store(job, logs, bounds, compacted), sources, batch_ends),
-                chunks_of(itertools.chain(tier.before(), merged(streams), tier.after()), order, begins),
+                chunks_of(
+                    itertools.chain(tier.before(), merged(streams), tier.after()), order, begins, job.own.store_host
+                ),
                 functools.partial(
                     config_files, sources or tier.sources[:1], configs, is_whole=job.is_whole, starts=starts
                 ),

@@ -1,4 +1,5 @@
-"""The options of a copy that are none of a read: where groups go on, what stays behind, and how it is written."""
+"""The options of a copy that are none of a read: where groups go on, what stays behind or changes, and how it is
+written."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,11 +38,13 @@ class CopyOptions:
         has_index: whether the copy gets index files.
         starts: by consumer group, where it goes on, other than in the sources.
         exclusions: the messages that are left out.
+        store_host: the storeHost that all messages get, as stored; None: each keeps its own.
     """
 
     has_index: bool = True
     starts: Mapping[str, Start] = field(default_factory=dict)
     exclusions: tuple[Exclusion, ...] = ()
+    store_host: bytes | None = None
 
     @property
     def excluded_topics(self) -> frozenset[str]:
@@ -62,7 +65,9 @@ def parse_copy_options(given: Mapping[str, str]) -> CopyOptions:
         OptionError: a wrong value.
     """
     values, _ = understand(given, COPY_OPTIONS)
-    return CopyOptions(values["messageIndexEnable"], values["groupOffset"] or {}, tuple(_exclusions(values)))
+    return CopyOptions(
+        values["messageIndexEnable"], values["groupOffset"] or {}, tuple(_exclusions(values)), values["storeHost"]
+    )
 
 
 def _exclusions(values: Mapping[str, Any]) -> Iterator[Exclusion]:

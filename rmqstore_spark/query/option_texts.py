@@ -130,6 +130,7 @@ class CopyOptions(MessageOptions, total=False):
 
     messageIndexEnable: Flag
     groupOffset: Starts
+    storeHost: str
     excludeTopic: Names
     excludeKey: Texts
     excludeMsgId: Texts

@@ -530,6 +530,14 @@ _COPY_TABLE = (
         Use.COPIES | Use.OFFSETS,
     ),
     Option(
+        "storeHost",
+        "",
+        types.HOST,
+        "the address of the broker that is to serve the copy, `ip:port` or `[ipv6]:port`: all messages get it, and so "
+        "their `offsetMsgId` leads there; those that have an address of the other length (IPv4, IPv6) are refused",
+        Use.COPIES,
+    ),
+    Option(
         "excludeTopic",
         "",
         types.TOPICS,

@@ -155,6 +155,45 @@ def test_checksums_of_whole_units(tmp_path: Path) -> None:
         assert int(digits[::-1]) == zlib.crc32(unit[:-20]) & 0x7FFFFFFF
 
 
+@pytest.mark.parametrize("host", ["10.1.2.3:7777", "[2001:db8::1]:10911"])
+def test_a_new_store_host(tmp_path: Path, host: str, rng: random.Random) -> None:
+    """Nothing else of a message changes, byte for byte; ids lead to it. An address of another length does not fit."""
+    six = host.startswith("[")
+    own = ["[2001:db8::7]:1", "[::1]:2"] if six else ["10.0.0.1:10911", "10.0.0.2:10911"]
+    born = ["10.9.9.9:5", "[fe80::1]:6"]
+    rows = [{**row(n % 2, n), "storeHost": rng.choice(own), "bornHost": rng.choice(born)} for n in range(60)]
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, rows, sizes=SMALL)
+    Store(source).copy(target, storeHost=host)
+
+    def facts(root: Path) -> list[Any]:
+        found = []
+        for position, unit in reference.read_units(root):
+            each = reference.decode_unit(unit, position)
+            assert (each.pop("storeHost") == host) == (root == target)
+            found.append(
+                {name: value for name, value in each.items() if name not in ("commitLogOffset", "offsetMsgId")}
+            )
+        return found
+
+    assert facts(target) == facts(source)
+    assert problems(target) == set()
+    for each in Store(target).messages(["offsetMsgId", "body"]).read_all().to_pylist()[::7]:
+        assert Store(target).get(each["offsetMsgId"]).to_pylist()[0]["body"] == each["body"]
+    if six:
+        with pytest.raises(OptionError, match=r"'storeHost': expected an IPv6 address, as the message at"):
+            Store(source).copy(tmp_path / "other", storeHost="10.1.2.3:7")
+        assert not (tmp_path / "other").exists()
+
+
+def test_a_new_store_host_of_checksums_of_whole_units(tmp_path: Path) -> None:
+    source, target = Path(__file__).parents[1] / "data" / "rocketmq-5.3.4-propcrc", tmp_path / "target"
+    Store(source).copy(target, storeHost="10.1.2.3:7777")
+    for position, unit in reference.read_units(target):
+        digits = reference.decode_unit(unit, position)["properties"]["__CRC32#"]
+        assert int(digits[::-1]) == zlib.crc32(unit[:-20]) & 0x7FFFFFFF
+
+
 def test_queues_begin_where_they_did(tmp_path: Path) -> None:
     """After messages have expired: also one of which no message is left goes on where it was, and its group with it."""
     source, first, second = tmp_path / "source", tmp_path / "first", tmp_path / "second"

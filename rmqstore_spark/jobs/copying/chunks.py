@@ -9,15 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from rmqstore_spark.errors import OptionError
 from rmqstore_spark.jobs.copying.rows import Rows
 from rmqstore_spark.store.format.by_queue import Integers, QueueName
 from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.format.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
 from rmqstore_spark.write.build.batchqueues import messages_in
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets
-from rmqstore_spark.write.build.kept_units import put_fields
+from rmqstore_spark.write.build.kept_units import have_longer_hosts, put_fields, put_store_host
 from rmqstore_spark.write.build.staging import CHUNK_SIZE, Chunk
 
+_V6_HOST = 16 + 4  # bytes of an address and a port
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 
 
@@ -49,29 +51,37 @@ class _Halves:
         return prepared
 
 
-def chunks_of(rows: Iterable[Rows], order: KeptOffsets, begins: Mapping[int, int]) -> Iterator[Chunk]:
+def chunks_of(
+    rows: Iterable[Rows], order: KeptOffsets, begins: Mapping[int, int], store_host: bytes | None
+) -> Iterator[Chunk]:
     """The messages in chunks. Each chunk is as large as allowed, or ends where a segment has to end.
 
     Args:
         order: checks queue offsets.
         begins: by source number, the physical offset of the message that has to begin a segment.
+        store_host: the storeHost that all messages get, as stored; None: each keeps its own.
+
+    Raises:
+        OptionError: a message has a storeHost of another length.
     """
     halves, offsets = _Halves(), Counter[QueueName]()
     parts: list[Rows] = []
     nbytes, is_after_gap = 0, False
     for some in rows:
+        if store_host is not None:
+            _refuse_other_hosts(some, store_host)
         for part, begins_segment in _cut(_renumbered(some, offsets), order, begins):
             for number, piece in enumerate(_pieces(part, CHUNK_SIZE)):
                 size = int(piece.sizes.sum())
                 is_begin = begins_segment and number == 0
                 if parts and (is_begin or nbytes + size > CHUNK_SIZE):
-                    yield _chunk(parts, halves, is_after_gap)
+                    yield _chunk(parts, halves, is_after_gap, store_host)
                     parts, nbytes, is_after_gap = [], 0, False
                 is_after_gap |= is_begin
                 parts.append(piece)
                 nbytes += size
     if parts:
-        yield _chunk(parts, halves, is_after_gap)
+        yield _chunk(parts, halves, is_after_gap, store_host)
 
 
 def _renumbered(rows: Rows, offsets: Counter[QueueName]) -> Rows:
@@ -137,11 +147,24 @@ def _pieces(rows: Rows, most: int) -> Iterator[Rows]:
         start, before = stop, int(ends[stop - 1])
 
 
-def _chunk(parts: list[Rows], halves: _Halves, is_after_gap: bool) -> Chunk:
-    return Chunk(np.concatenate([part.sizes for part in parts]), _reads(parts, halves), is_after_gap)
+def _refuse_other_hosts(rows: Rows, store_host: bytes) -> None:
+    """Refuse messages that an address of this length would make longer or shorter."""
+    is_longer = have_longer_hosts(rows.flags)
+    other = np.flatnonzero(is_longer != (len(store_host) == _V6_HOST))
+    if len(other):
+        at = int(other[0])
+        raise OptionError(
+            f"option 'storeHost': expected an IPv{6 if is_longer[at] else 4} address, as the message at "
+            f"commitLogOffset {rows.positions[at]} of {rows.source.store.root} has one, found one of the other length, "
+            "which does not fit into its place; leave the option out, or give an address that does"
+        )
 
 
-def _reads(parts: list[Rows], halves: _Halves) -> Callable[[memoryview, Integers], None]:
+def _chunk(parts: list[Rows], halves: _Halves, is_after_gap: bool, store_host: bytes | None) -> Chunk:
+    return Chunk(np.concatenate([part.sizes for part in parts]), _reads(parts, halves, store_host), is_after_gap)
+
+
+def _reads(parts: list[Rows], halves: _Halves, store_host: bytes | None) -> Callable[[memoryview, Integers], None]:
     def read_into(memory: memoryview, positions: Integers) -> None:
         at = first = 0
         for part in parts:
@@ -157,6 +180,8 @@ def _reads(parts: list[Rows], halves: _Halves) -> Callable[[memoryview, Integers
                     queue_offsets=part.queue_offsets,
                     prepared=part.prepared if prepared is None else prepared,
                 )
+            if store_host is not None:
+                put_store_host(memory[at:stop], part.sizes, part.flags, store_host)
             at, first = stop, first + len(part.sizes)
 
     return read_into

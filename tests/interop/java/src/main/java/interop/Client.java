@@ -138,6 +138,9 @@ public final class Client {
             case "unique":
                 unique(words[1], words[2]);
                 break;
+            case "view":
+                view(words[1], words[2]);
+                break;
             case "search":
                 emit(Json.object("kind", "searched",
                     "queueOffset", producer.searchOffset(queue(words), Long.parseLong(words[3]))));
@@ -272,6 +275,13 @@ public final class Client {
         List<MessageExt> found = producer.getDefaultMQProducerImpl().getmQClientFactory().getMQAdminImpl()
             .queryMessageByUniqKey(topic, id, 32, 0, Long.MAX_VALUE).getMessageList();
         emit(Json.object("kind", "found", "commitLogOffset", found.get(0).getCommitLogOffset()));
+    }
+
+    /** By an offsetMsgId: asks the broker whose address is in it. */
+    private void view(String topic, String id) throws Exception {
+        MessageExt found = producer.viewMessage(topic, id);
+        emit(Json.object("kind", "found", "topic", found.getTopic(), "queueId", found.getQueueId(),
+            "queueOffset", found.getQueueOffset(), "keys", found.getKeys()));
     }
 
     private void send(MessageQueue queue, int count, String marker) throws Exception {
