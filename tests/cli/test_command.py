@@ -40,6 +40,7 @@ COMMANDS = [
     "check",
     "lag",
     "usage",
+    "sql",
     "explain",
     "rebuild",
     "set-offsets",
@@ -82,7 +83,7 @@ def test_each_command_has_help_with_an_example_that_works(command: str, store: P
     if command == "import":
         return  # test_import.py has it
     example = example.replace("order-4711", "order-47").replace("Orders", "Orders1")
-    subprocess.run([*COMMAND, *example.split()], capture_output=True, check=True, timeout=HANG)
+    subprocess.run([*COMMAND, *shlex.split(example)], capture_output=True, check=True, timeout=HANG)
 
 
 @pytest.mark.parametrize(

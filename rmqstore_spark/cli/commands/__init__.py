@@ -1,5 +1,5 @@
 """All commands. Each command has a module here, which is loaded only when the command is run: check, copy (also
-salvage), explain, get, history, import_, lag, messages, rebuild, set_offsets, show, tail, usage. table makes the
+salvage), explain, get, history, import_, lag, messages, rebuild, set_offsets, show, sql, tail, usage. table makes the
 commands that only show a table.
 """
 
@@ -25,6 +25,7 @@ COMMANDS = {
     "check": "check",
     "lag": "lag",
     "usage": "usage",
+    "sql": "sql",
     "explain": "explain",
     "rebuild": "rebuild",
     "set-offsets": "set_offsets",
