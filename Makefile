@@ -33,7 +33,7 @@ demo: $(VENV)/.installed-demo ## read sample_store and show what is in it
 test: build ## run the tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest -n $$(($$(nproc) + 1)) -m "not long" $(ARGS)
 
-test-long: build ## run the others: clusters of machines, killed drivers, brokers with the rarer kinds of stores
+test-long: build ## run the others: most with brokers, clusters of machines, kills, every bit of a store
 	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m long $(ARGS)
 
 # One worker more than there are cores, as some wait for the disk.

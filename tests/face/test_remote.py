@@ -221,6 +221,7 @@ def test_replaced_or_deleted_since_it_was_planned(server: Server) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_tables_replaced_since_they_were_planned(server: Server) -> None:
     """Each task lists the store anew, so that only what the plan saw of it tells that it is another one."""
     sent = {name: pickle.dumps(table_tasks(server, name)) for name in TABLES}

@@ -17,7 +17,7 @@ from interop.rocketmq import NEWEST, OLDEST
 from interop.scenario import Written
 from rmqstore_spark import write_store
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 Accepted = Callable[[tuple[str, str]], None]
 StoreOf = Callable[[str], Written]
@@ -63,8 +63,6 @@ def test_an_old_broker_does_not_accept_what_it_does_not_know(store_of: StoreOf, 
         assert_broker_accepts(store_of(NEWEST).root, tmp_path, [OLDEST])
 
 
-@pytest.mark.slow
-@pytest.mark.long  # a broker for each
 @pytest.mark.usefixtures("real")
 @pytest.mark.parametrize("version", older.VERSIONS)
 def test_the_newest_broker_on_an_old_store(version: str, tmp_path: Path) -> None:

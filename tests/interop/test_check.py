@@ -17,7 +17,7 @@ import pytest
 from interop.rocketmq import NEWEST, Broker, Sizes, usually
 from rmqstore_spark import DamagedStoreError, Store
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("real")]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long, pytest.mark.usefixtures("real")]
 
 SIZES = Sizes(segment=16 << 20, queue_file=2000 * 20, index_slots=5000, index_items=20_000)
 SECONDS = float(os.environ.get("RMQ_CHECK_SECONDS", "5"))  # of writing

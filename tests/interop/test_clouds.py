@@ -14,7 +14,7 @@ from support.patience import HANG
 from interop import buckets
 from interop.jars import Unavailable
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.mark.parametrize("kind", ["gs", "abfss"])

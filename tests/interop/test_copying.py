@@ -23,7 +23,7 @@ from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.format.system_topics import HALF_TOPIC
 from rmqstore_spark.write.fs import calls
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 TOPIC = "Orders"
 GROUP = "billing"
@@ -317,8 +317,6 @@ def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
         assert all(row["storeTimestamp"].timestamp() >= out / 1000 for row in timers)
 
 
-@pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.parametrize("version", usually(NEWEST))
 def test_without_a_persons_messages(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """A consumer of a copy from which messages were left out gets exactly the rest: a group goes on where it was, and

@@ -18,7 +18,7 @@ from interop.expiring import EXPIRED, ExpiringBroker
 from interop.rocketmq import NEWEST, Client, Sizes, usually
 from rmqstore_spark import DataLossError
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 SIZES = Sizes(segment=128 << 10)  # a message has up to 120 KB
 SECONDS = 2.0  # of writing, before a stop; before a kill it goes on until MESSAGES have come

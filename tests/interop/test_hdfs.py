@@ -27,7 +27,7 @@ from rmqstore_spark.read.plan.stores import files_of
 from rmqstore_spark.store.io.files import Pin
 from rmqstore_spark.store.io.remote import tries
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 VERSION = golden.VERSIONS[-1]
 

@@ -14,7 +14,7 @@ from interop.jars import compiled
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.rocksdb.database import Database
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("real")]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long, pytest.mark.usefixtures("real")]
 
 SOURCE = Path(__file__).parent / "java_rocksdb" / "Databases.java"
 COUNT = 30

@@ -26,6 +26,7 @@ from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.fs import calls
 
 pytestmark = pytest.mark.interop
+LONG = (pytest.mark.slow, pytest.mark.long)
 
 StoreOf = Callable[[str], Written]
 AcceptOurs = Callable[..., None]
@@ -36,7 +37,7 @@ def test_a_new_store(accept_ours: AcceptOurs, rng: random.Random, version: str) 
     accept_ours("new", version, lambda _, root: small_store(root, rng), sizes=SMALL)
 
 
-@pytest.mark.parametrize("version", TRIED)
+@pytest.mark.parametrize("version", [pytest.param(each, marks=() if each == OLDEST else LONG) for each in TRIED])
 def test_one_that_its_broker_wrote_and_we_appended_to(
     store_of: StoreOf, tmp_path: Path, rng: random.Random, version: str
 ) -> None:
@@ -57,6 +58,8 @@ def test_one_that_its_broker_wrote_and_we_appended_to(
     assert_broker_accepts(root, tmp_path / "home", [version])
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", usually(NEWEST))
 def test_times_go_back_where_a_broker_goes_on(
     store_of: StoreOf, tmp_path: Path, rng: random.Random, version: str
@@ -80,6 +83,8 @@ def test_times_go_back_where_a_broker_goes_on(
             assert some == [row for row in found if least <= row["storeTimestamp"] // 1000 <= most]
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", usually(OLDEST))
 def test_a_copy_of_a_golden_store(accept_ours: AcceptOurs, tmp_path: Path, version: str) -> None:
     def copy(version: str, root: Path) -> None:
@@ -89,6 +94,8 @@ def test_a_copy_of_a_golden_store(accept_ours: AcceptOurs, tmp_path: Path, versi
     accept_ours("copied", version, copy, restart=False)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", usually(NEWEST))
 def test_a_rebuilt_one(store_of: StoreOf, accept_ours: AcceptOurs, version: str) -> None:
     def rebuild(version: str, root: Path) -> None:
@@ -107,6 +114,8 @@ def test_a_rebuilt_one(store_of: StoreOf, accept_ours: AcceptOurs, version: str)
     accept_ours("rebuilt", version, rebuild)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("version", "small"),
     [(version, small) for version in VERSIONS for small in (False, True)]

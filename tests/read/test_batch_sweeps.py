@@ -55,6 +55,7 @@ def _read(store: StoreBuilder) -> tuple[list[dict[str, Any]], list[dict[str, Any
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_flipped_bit(store: StoreBuilder) -> None:
     path = store.segment(0)
     data = path.read_bytes()

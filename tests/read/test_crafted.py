@@ -74,6 +74,7 @@ def _store(root: Path, size: int, kind: str) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", sorted(crafted.KINDS))
 def test_reading_past_crafted_bytes_is_linear(kind: str, tmp_path: Path) -> None:
     # Up to 8 MiB a store is looked at in one piece, which is quicker.

@@ -101,6 +101,7 @@ def _bits(size: int, plain: Container[int], run: int) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("with_queues", [True, False])
 @pytest.mark.parametrize("segment", [1, 2])
 def test_flip_every_bit(tmp_path: Path, segment: int, with_queues: bool) -> None:

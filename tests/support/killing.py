@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from oracle import reference
 
+from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, check, commit
 from rmqstore_spark.write.fs import calls
@@ -24,6 +26,10 @@ SIZES = Sizes(segment=2048, queue_file=400, slots=10, items=100)
 
 class Killed(BaseException):
     """No code handles it: what it leaves is what a kill leaves."""
+
+
+# How an act is stopped: it has no time to undo anything, or it undoes what it has done.
+STOPS = [Killed, pytest.param(RmqStoreError, marks=[pytest.mark.slow, pytest.mark.long])]
 
 
 class Stopper:

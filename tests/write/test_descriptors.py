@@ -13,6 +13,7 @@ import pytest
 from support.patience import HANG
 
 LIMIT = 256
+LONG = [pytest.mark.slow, pytest.mark.long]
 
 COMMON = """
 import json, os, resource, shutil, sys
@@ -99,8 +100,8 @@ def run(script: str, *arguments: object) -> list[Any]:
     "queues",
     [
         *(1, 600),
-        *(pytest.param(count, marks=pytest.mark.slow) for count in (512, 1000)),
-        pytest.param(3000, marks=[pytest.mark.slow, pytest.mark.long]),
+        pytest.param(512, marks=pytest.mark.slow),
+        *(pytest.param(count, marks=LONG) for count in (1000, 3000)),
     ],
 )
 def test_of_any_number_of_queues(home: Path, queues: int) -> None:
@@ -113,7 +114,7 @@ def test_of_any_number_of_queues(home: Path, queues: int) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize(("queues", "most", "step"), [(3, 80, 3), pytest.param(600, 300, 9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("queues", "most", "step"), [(3, 80, 3), pytest.param(600, 300, 9, marks=LONG)])
 def test_all_or_nothing_with_any_limit(home: Path, queues: int, most: int, step: int, overwrite: bool) -> None:
     """What is missing is missed before the messages count."""
     outcomes = set()

@@ -24,6 +24,7 @@ from oracle import reference
 from support import writing
 from support.killing import (
     SIZES,
+    STOPS,
     Killed,
     Stopper,
     assert_all_or_none,
@@ -39,7 +40,6 @@ from support.killing import (
 from support.writing import write
 
 import rmqstore_spark
-from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.build import stretch
 from rmqstore_spark.write.commit import Settings, commit
@@ -48,7 +48,7 @@ from rmqstore_spark.write.stage.job_directory import prepared
 
 @pytest.mark.slow
 @pytest.mark.parametrize("existing", [0, 40])
-@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+@pytest.mark.parametrize("error", STOPS)
 def test_stopped_at_every_change(home: Path, stop: Stopper, existing: int, error: type[BaseException]) -> None:
     before = home / "before"
     if existing:
@@ -99,7 +99,7 @@ def test_stopped_again_while_cleaning_up(home: Path, stop: Stopper, rng: random.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+@pytest.mark.parametrize("error", STOPS)
 def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before, root = home / "before", home / "store"
     write(before, rows(40, "Old"), sizes=SIZES)
@@ -125,7 +125,7 @@ def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: typ
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+@pytest.mark.parametrize("error", STOPS)
 def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before, root = home / "before", home / "store"
     write(before, rows(40, "Old"), sizes=SIZES)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from oracle import reference
-from support.killing import SIZES, Killed, Stopper, assert_goes_on, rows, stopped_at_every_change
+from support.killing import SIZES, STOPS, Killed, Stopper, assert_goes_on, rows, stopped_at_every_change
 from support.writing import assert_whole, write
 
-from rmqstore_spark import RmqStoreError, Store
+from rmqstore_spark import Store
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+@pytest.mark.parametrize("error", STOPS)
 def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     """A copy that is killed is not there, or whole; and the next one is."""
     source, target = home / "source", home / "target"

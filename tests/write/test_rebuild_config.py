@@ -13,7 +13,7 @@ import pytest
 from oracle import reference
 from support import flavours, writing
 from support.command import run
-from support.killing import SIZES, Killed, Stopper, assert_goes_on, open_files, state, stopped_at_every_change
+from support.killing import SIZES, STOPS, Killed, Stopper, assert_goes_on, open_files, state, stopped_at_every_change
 
 from rmqstore_spark import NotAStoreError, RmqStoreError, Store
 from rmqstore_spark.store.structures.config import MEMBERS, parse
@@ -266,7 +266,7 @@ def test_a_second_broken_file_is_kept_as_well(root: Path) -> None:
     assert [path.read_text() for path in kept] == ["{", "[", "}"]
 
 
-@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+@pytest.mark.parametrize("error", STOPS)
 def test_stopped_at_every_change(root: Path, stop: Stopper, error: type[BaseException]) -> None:
     """Each file is the old one or the new one, whole; nothing broken is lost; and once more makes all of it."""
     (root / "config" / "topics.json").write_text("{")

@@ -12,7 +12,7 @@ import pytest
 from oracle import reference
 from support import flavours, writing
 from support.command import run
-from support.killing import SIZES, Killed, Stopper, assert_goes_on, open_files, state, stopped_at_every_change
+from support.killing import SIZES, STOPS, Killed, Stopper, assert_goes_on, open_files, state, stopped_at_every_change
 
 from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, Store
 from rmqstore_spark.write.fs.disk import Tree
@@ -202,7 +202,7 @@ def test_only_the_backup_is_left(root: Path) -> None:
     assert offsets(root)["Orders@billing"] == {"0": 7}
 
 
-@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+@pytest.mark.parametrize("error", STOPS)
 def test_stopped_at_every_change(root: Path, stop: Stopper, error: type[BaseException]) -> None:
     """The old file or the new one, whole, whatever change on disk it was stopped at; and the next write goes on."""
     before, other = state(root), root.with_name("other")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from oracle import reference
 from support import writing
-from support.killing import Killed, Stopper, ids, rows, state, stopped_at_every_change, stopped_writes
+from support.killing import STOPS, Killed, Stopper, ids, rows, state, stopped_at_every_change, stopped_writes
 from support.writing import write
 
 import rmqstore_spark
@@ -105,7 +105,7 @@ def test_what_a_broker_has_cut_off_stays_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+@pytest.mark.parametrize("error", STOPS)
 def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before = home / "before"
     old_store(before)
