@@ -44,9 +44,12 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
+    from pyarrow.compute import Expression
+
     from rmqstore_spark.jobs.copy import Copied
     from rmqstore_spark.jobs.summary import Summary
     from rmqstore_spark.tables.dataset import StoreDataset
+    from rmqstore_spark.tables.tasks import StoreTask
     from rmqstore_spark.writing import WriteMode
 
 
@@ -149,6 +152,44 @@ class Store(TableMethods):
         from rmqstore_spark.tables.dataset import StoreDataset
 
         return StoreDataset(self._options({"columns": columns, **options}, required("name", name)))
+
+    def tasks(
+        self,
+        name: str = MESSAGES,
+        columns: Names | None = None,
+        filter: "Expression | None" = None,
+        **options: Unpack[MessageOptions],
+    ) -> "list[StoreTask]":
+        """Plan a read of messages, or of another table, as tasks that any engine can read on its machines.
+
+        The tasks are of the store as it is now: a task whose store has been replaced since raises an error. Their rows,
+        one task after the other, are those of `messages`, or of the table. docs/cookbook.md has Ray Data and Daft
+        read them.
+
+        >>> tasks = store.tasks(columns=["keys", "body"], subscribe="Ordered")
+        >>> [(task.size, sum(batch.num_rows for batch in task.read())) for task in tasks]
+
+        Args:
+            name: one of the tables of docs/columns.md.
+            columns: the columns to read, in this order; default: as for `table`.
+            filter: only rows for which this expression of `pyarrow.compute` is true; it narrows the read as in
+                `dataset`.
+            options: as for `messages`, or those that the other table takes; `maxPartitionBytes` and `minPartitions` say
+                how many tasks there are.
+
+        Returns:
+            Tasks, each with `schema`; `size`, the bytes of the store that it covers at the most, None for a table of
+            which they are few; and `read()`, which gives its rows as record batches, in any process, also several
+            times. Pickled tasks have no secrets: `read(**options)` takes these (keys, tokens), or they are in the
+            environment.
+
+        Raises:
+            OptionError: no such table or column, or an option that does not go with it.
+            RmqStoreError: the store cannot be read. `read()` may raise this, too.
+        """
+        from rmqstore_spark.tables.tasks import plan_tasks
+
+        return plan_tasks(self._options({"columns": columns, **options}, required("name", name)), filter)
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
         """Find messages by `msgId` or `offsetMsgId`.

@@ -5,5 +5,6 @@ table has `Table`: columns, options, rows. registry names all tables and reads t
 consumequeue, indexfiles, index, checkpoint, epochs, logicqueues are read from the store's own files; delayed,
 transactions, inflight and traces are made of messages; usage adds messages up, from queues or the log; messages is the
 first table, and read by rmqstore_spark.read.
-unqueued counts what no queue file has. dataset gives any table to engines that take a `pyarrow.dataset.Dataset`.
+unqueued counts what no queue file has. dataset gives any table to engines that take a `pyarrow.dataset.Dataset`,
+tasks to those that read tasks; wanted says what both read for a filter and columns.
 """

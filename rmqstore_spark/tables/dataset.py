@@ -1,6 +1,6 @@
 """A table, `messages` or another one, as a `pyarrow.dataset.Dataset` that reads only what a query needs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,31 +9,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-from rmqstore_spark.query.expressions import understood
 from rmqstore_spark.query.options import MESSAGES, ReadOptions
-from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.scan import Scan
-from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
-
-Batches = Iterator[pa.RecordBatch]
-Columns = Sequence[str] | dict[str, pc.Expression] | None
+from rmqstore_spark.tables.registry import table_batches
+from rmqstore_spark.tables.wanted import Batches, Columns, Wanted, dataset_schema
 
 _OWN_METHODS = "a store's dataset; it can be read with its own methods only (scanner, to_table, to_batches, ...)"
-
-
-def narrowed(options: ReadOptions, selection: Selection) -> ReadOptions:
-    """The options of a read whose rows are filtered afterwards, narrowed to what may pass the filter. A selection that
-    is about other values than those of the rows, or about other rows, changes nothing."""
-    if options.as_original or options.compacted:
-        return options
-    if options.table == MESSAGES:
-        return replace(options, selection=options.selection.narrowed(selection))
-    # Of other tables the topic alone means the same everywhere, where they have such a column and option.
-    found = table_of(options)
-    if selection.topic == EVERYTHING.topic or not {"subscribe"} & found.options or "topic" not in found.schema.names:
-        return options
-    return replace(options, selection=options.selection.narrowed(Selection(topic=selection.topic)))
 
 
 class StoreDataset(ds.UnionDataset):  # type: ignore[misc]
@@ -47,7 +28,7 @@ class StoreDataset(ds.UnionDataset):  # type: ignore[misc]
     """
 
     def __init__(self, options: ReadOptions) -> None:
-        schema = _schema(options)
+        schema = dataset_schema(options)
         nowhere = ds.IpcFileFormat().make_fragment(_OWN_METHODS, fs.LocalFileSystem())
         nothing = ds.FileSystemDataset([nowhere], schema, ds.IpcFileFormat(), fs.LocalFileSystem())
         super().__init__(schema, [nothing])
@@ -155,38 +136,33 @@ class StoreScanner:
     def __init__(
         self, options: ReadOptions, columns: Columns, filter: pc.Expression | None, batch_size: int | None
     ) -> None:
-        whole = _schema(options)
-        if filter is not None:
-            whole.empty_table().filter(filter)  # a filter that does not fit is an error before anything is read
-        known = understood(filter) if filter is not None else None
-        asked = list(whole.names if columns is None else columns)
-        self._options = options if known is None else narrowed(options, known.selection)
-        self._whole, self._filter, self._batch_size = whole, filter, batch_size
-        self._needed = _needed(whole, columns, None if known is None else known.columns, filter is not None)
-        self._columns = columns if isinstance(columns, dict) else asked
-        self._schema = _projected(whole, self._columns)
+        self._wanted = Wanted.of(options, columns, filter)
+        self._batch_size = batch_size
 
     @property
     def projected_schema(self) -> pa.Schema:
         """The schema of the rows."""
-        return self._schema
+        return self._wanted.schema
 
     @property
     def dataset_schema(self) -> pa.Schema:
         """The schema of the dataset."""
-        return self._whole
+        return self._wanted.whole
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as they are read."""
-        return pa.RecordBatchReader.from_batches(self._schema, self.to_batches())
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_table(self) -> pa.Table:
         """The rows as one table."""
-        return pa.Table.from_batches(self.to_batches(), self._schema)
+        return pa.Table.from_batches(self.to_batches(), self.projected_schema)
 
     def to_batches(self) -> Batches:
         """The rows as they are read. The read is planned by this call."""
-        return self._in_batches(self._projected(_read(self._options, self._needed)))
+        rows, size = self._wanted.rows(_read(self._wanted)), self._batch_size
+        if size is None:
+            return rows
+        return (batch.slice(at, size) for batch in rows for at in range(0, batch.num_rows, size))
 
     def later(self) -> Batches:
         """The rows as they are read, planned when the first is asked for."""
@@ -209,7 +185,7 @@ class StoreScanner:
             num_rows -= found[-1].num_rows
             if not num_rows:
                 break
-        return pa.Table.from_batches(found, self._schema)
+        return pa.Table.from_batches(found, self.projected_schema)
 
     def take(self, indices: Any) -> pa.Table:
         """The rows with these numbers. All rows are read."""
@@ -217,31 +193,8 @@ class StoreScanner:
 
     def count_rows(self) -> int:
         """The number of rows. Only the filter's columns are read."""
-        known = None if self._filter is None else understood(self._filter).columns
-        needed = _needed(self._whole, [], known, self._filter is not None)
-        return sum(batch.num_rows for batch in self._filtered(_read(self._options, needed)))
-
-    def _filtered(self, batches: Batches) -> Batches:
-        if self._filter is None:
-            return batches
-        return (batch.filter(self._filter) for batch in batches)
-
-    def _projected(self, batches: Batches) -> Batches:
-        rows = (batch for batch in self._filtered(batches) if batch.num_rows)
-        if isinstance(self._columns, dict):
-            schema = _part(self._whole, self._needed)
-            reader = pa.RecordBatchReader.from_batches(schema, rows)
-            return ds.Scanner.from_batches(reader, columns=self._columns).to_batches()  # type: ignore[no-any-return]
-        if self._columns == self._needed:
-            return rows
-        return (batch.select(self._columns) for batch in rows)
-
-    def _in_batches(self, batches: Batches) -> Batches:
-        """The rows in batches that are not too large."""
-        size = self._batch_size
-        if size is None:
-            return batches
-        return (batch.slice(at, size) for batch in batches for at in range(0, batch.num_rows, size))
+        wanted = self._wanted.without_columns()
+        return sum(batch.num_rows for batch in wanted.rows(_read(wanted)))
 
 
 def _filtered(options: ReadOptions, expression: pc.Expression | None) -> StoreDataset:
@@ -260,40 +213,8 @@ def _both(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expressi
     return one & other
 
 
-def _schema(options: ReadOptions) -> pa.Schema:
-    if options.table == MESSAGES:
-        return arrow_schema(options.columns or DEFAULT_COLUMNS)
-    return schema_of(table_of(options), options.columns)
-
-
-def _part(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in names])
-
-
-def _projected(schema: pa.Schema, columns: Columns) -> pa.Schema:
-    """The schema of a projection.
-
-    Raises:
-        pyarrow.ArrowInvalid: there is no such column.
-    """
-    return ds.Scanner.from_batches(iter(()), schema=schema, columns=columns).projected_schema
-
-
-def _needed(schema: pa.Schema, columns: Columns, filters: frozenset[str] | None, is_filtered: bool) -> list[str]:
-    """The columns to read: those that are asked for, in this order, and then those that the filter needs. All, where
-    that is not known."""
-    if isinstance(columns, dict):
-        parts = [understood(each).columns for each in columns.values()]
-        names: list[str] | None = None if None in parts else [name for part in parts if part for name in part]
-    else:
-        names = list(schema.names if columns is None else columns)
-    if names is None or (is_filtered and filters is None):
-        return list(schema.names)
-    return list(dict.fromkeys([*names, *sorted(filters or ())]))
-
-
-def _read(options: ReadOptions, columns: list[str]) -> Batches:
+def _read(wanted: Wanted) -> Batches:
     """The selected rows, before they are filtered."""
-    if options.table == MESSAGES:
-        return Scan(options, columns).batches()
-    return table_batches(replace(options, columns=columns))
+    if wanted.options.table == MESSAGES:
+        return Scan(wanted.options, wanted.needed).batches()
+    return table_batches(replace(wanted.options, columns=wanted.needed))

@@ -170,6 +170,21 @@ class Storage:
         """The options for a kind of storage, and those for all kinds."""
         return {name: value for name, value in self._given.items() if _kind_of(name) in (None, kind)}
 
+    def without_secrets(self) -> "Storage":
+        """The options that are no secrets, nor half of a pair with one."""
+        return Storage({name: value for name, value in self._given.items() if not _is_credential(name)})
+
+    def with_options(self, given: Mapping[str, str]) -> "Storage":
+        """These options and others, of which the latter count where both name one.
+
+        Raises:
+            OptionError: one of the others is no option of a storage, or is given twice.
+        """
+        storage, others = taken_out(given)
+        if others:
+            raise OptionError(f"option {quoted(min(others))} does not say how storage is reached; remove it")
+        return Storage({**self._given, **storage._given})
+
     def hidden(self, text: str) -> str:
         """A foreign text with all known secrets removed."""
         for name, value in self._given.items():
@@ -245,6 +260,10 @@ def _refuse_control(what: str, text: str) -> None:
             f"{what}: expected a text without control characters, found one in it; a file's end of line does not "
             "belong to it"
         )
+
+
+def _is_credential(name: str) -> bool:
+    return STORAGE_OPTIONS[name].is_secret or name == "aws_access_key_id"
 
 
 def _kind_of(name: str) -> str | None:

@@ -1,0 +1,83 @@
+"""The examples for Ray Data and Daft, run with these libraries where they are installed. They are large, so they are no
+part of the extra `test`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.patience import HANG
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(code: str) -> str:
+    """Run code that knows both examples."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=HANG
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("name", ["ray_data", "daft_source"])
+def test_examples_are_short(name: str) -> None:
+    assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'ray[data]'")
+def test_ray() -> None:
+    out = run("""
+import ray, pyarrow.compute as pc
+from ray_data import RmqStoreDatasource
+from rmqstore_spark import Store
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+store = Store("sample_store")
+def read(**wanted):
+    source = RmqStoreDatasource(store, **wanted)
+    return sorted(map(str, ray.data.read_datasource(source, override_num_blocks=2).take_all()))
+def rows(table):
+    return sorted(map(str, table.to_pylist()))
+plain = store.messages(["keys", "queueId"], subscribe="Plain").read_all()
+assert read(columns=["keys", "queueId"], filter=pc.field("topic") == "Plain") == rows(plain)
+assert read(columns=["keys", "queueId"], subscribe="Plain") == rows(plain)
+assert read(name="offsets", columns=["group", "topic", "lag"]) == rows(store.offsets(columns=["group", "topic", "lag"]))
+print("same rows")
+""")
+    assert out.endswith("same rows\n")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("daft") is None, reason="Daft is not installed: pip install daft")
+def test_daft() -> None:
+    out = run("""
+import daft
+from daft_source import RmqStoreSource
+from rmqstore_spark import Store
+asked = []
+class Told(Store):
+    def tasks(self, **wanted):
+        asked.append(wanted)
+        return super().tasks(**wanted)
+store = Told("sample_store")
+messages = RmqStoreSource(store).read()
+plain = messages.where((daft.col("topic") == "Plain") & (daft.col("queueId") < 2)).select("keys", "storeTimestamp")
+wanted = store.messages(["keys", "storeTimestamp"], assign={"Plain": [0, 1]}).read_all()
+assert plain.to_arrow().to_pylist() == wanted.to_pylist()
+assert {*asked[-1]["columns"]} == {"topic", "queueId", "keys", "storeTimestamp"}
+assert "Plain" in str(asked[-1]["filter"])
+long = messages.where(daft.col("keys").length() > 8).select("keys").to_arrow()
+assert long.num_rows == sum(len(keys or "") > 8 for keys in store.messages("keys").read_all()["keys"].to_pylist())
+assert messages.count_rows() == 305
+assert RmqStoreSource(store, name="offsets").read().select("lag").to_arrow().num_rows == store.offsets().num_rows
+topics = set(store.messages("topic").read_all()["topic"].to_pylist())
+assert {*messages.select("topic").distinct().to_arrow()["topic"].to_pylist()} == topics
+print("same rows")
+""")
+    assert out.endswith("same rows\n")
