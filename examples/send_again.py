@@ -1,6 +1,6 @@
 """Sends dead letters, or other waiting messages, to their own topics again: Apache's Python client, a proxy of 5.x.
 
-pip install rocketmq-python-client rmqstore-spark
+pip install rocketmq-python-client  (and rmqstore-spark, as docs/first-steps.md says)
 python examples/send_again.py STORE ENDPOINTS '%DLQ%GROUP' [--key KEY] [--send]
 
 STORE is only read, and may be that of a running broker or a copy of it; ENDPOINTS are those of the proxy, such as

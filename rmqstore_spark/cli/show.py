@@ -30,22 +30,24 @@ _PIPED = 100  # columns, where there is no terminal
 _COLORS = {"retry": "yellow", "dlq": "bold red", "system": "dim"}
 
 
-def show_summary(summary: Summary, is_whole: bool = False) -> None:
+def show_summary(summary: Summary, is_whole: bool = False, limit: int | None = None) -> None:
     """Show a summary on standard output.
 
     Args:
         is_whole: whether all problems, topics and groups are shown.
+        limit: the most topics, and the most groups; 0 for all; None for some.
     """
+    is_whole = is_whole or limit == 0
     out = console(_PIPED)
     out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
     for line in _facts(summary, None if is_whole else _NOTABLE):
         print_indented(out, line)
     if summary.topics:
         out.print()
-        _show_topics(out, summary, None if is_whole else _TOPICS)
+        _show_topics(out, summary, None if is_whole else limit or _TOPICS)
     if summary.groups:
         out.print()
-        _show_groups(out, summary, None if is_whole else _GROUPS)
+        _show_groups(out, summary, None if is_whole else limit or _GROUPS)
 
 
 def as_json(summary: Summary) -> str:

@@ -222,8 +222,24 @@ def test_show_in_json_and_whole(tmp_path: Path) -> None:
     assert shown.splitlines()[1].startswith("  warning: strayFile: ")
     assert "and 5 other topics with 10 messages" in shown
     whole = run("show", tmp_path / "store", "--all").out
+    assert run("show", tmp_path / "store", "-n", "0").out == whole
+    few = run("show", tmp_path / "store", "-n", "2").out
+    assert few.count(" other topics with ") == 1
+    assert len(few.splitlines()) < len(shown.splitlines())
     assert all(f"T{number} " in whole for number in range(20))
     assert "other topics" not in whole
+
+
+def test_what_happened_in_one_group() -> None:
+    store = Path(__file__).resolve().parents[2] / "sample_store"
+    asked: list[str | Path] = ["history", store, "retried-0", "--format", "json"]
+    rows = [json.loads(line) for line in run(*asked).out.splitlines()]
+    found = [json.loads(line) for line in run(*asked, "--group", "failing-group").out.splitlines()]
+    assert found == [row for row in rows if row["group"] == "failing-group"]
+    assert 0 < len(found) < len(rows)
+    none = run(*asked, "--group", "nobody")
+    assert (none.code, none.out) == (4, "")
+    assert none.err.startswith("nothing found with key or id 'retried-0', group 'nobody' in ")
 
 
 def test_a_broken_config_is_on_the_first_lines(store: Path, tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ from rmqstore_spark.query.options import Use
         *options_for(Use.SHOW),
         click.Option(["--all", "is_whole"], is_flag=True, help="all topics and groups, not only the largest"),
         click.Option(
+            ["--limit", "-n"],
+            type=click.IntRange(min=0),
+            help="the most topics, and the most groups; 0: all of them, as --all. [default: 15 topics, 10 groups]",
+        ),
+        click.Option(
             ["--format", "form"],
             type=click.Choice(["table", "json"]),
             default="table",
@@ -25,7 +30,7 @@ from rmqstore_spark.query.options import Use
     "What is in a store at a glance. Its size and time, the largest topics, the groups that lag.",
     "/data/store",
 )
-def show(paths: Sequence[str], is_whole: bool, form: str, given: dict[str, str]) -> int:
+def show(paths: Sequence[str], is_whole: bool, limit: int | None, form: str, given: dict[str, str]) -> int:
     from rmqstore_spark.cli.progress_bar import progress_bars
     from rmqstore_spark.cli.reading import stores_of
     from rmqstore_spark.cli.show import as_json, show_summary
@@ -39,5 +44,5 @@ def show(paths: Sequence[str], is_whole: bool, form: str, given: dict[str, str])
         if form == "json":
             click.echo(as_json(summary))
         else:
-            show_summary(summary, is_whole)
+            show_summary(summary, is_whole, limit)
     return FINE
