@@ -49,6 +49,7 @@ from null_source import save_batch
 from peers import consumer_rows, decoder_rows, naive_rows, parquet_rows
 from pyspark.sql import SparkSession
 from remote import remote_rows
+from remote_rounds import rounds_rows
 from rocksdb_queues import rocksdb_rows
 from scale import QUEUES, SEGMENTS, scale_rows
 from stream import stream_rows
@@ -270,6 +271,7 @@ def main() -> None:
         rows += scale_rows(args.dir.resolve(), args.repeat, args.most_queues, args.most_segments)
     if "remote" in sections:
         rows += remote_rows(stores, args.repeat)
+        rows += rounds_rows(stores)
     if "command" in sections:
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
             rows += command_rows(stores, args.repeat, args.dir.resolve(), Path(scratch))

@@ -16,9 +16,11 @@ from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.message_headers import headers_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import Table, group_entries, topic_entries
-from rmqstore_spark.store.structures.many_headers import NO_TIME
+from rmqstore_spark.store.structures.many_headers import NO_TIME, Place
 from rmqstore_spark.tables.check.config import check_config_files
 from rmqstore_spark.tables.check.layout import check_layout
 from rmqstore_spark.tables.check.problems import PROBLEMS, Finding
@@ -222,9 +224,14 @@ def _topics(
         return
     exact = bytes_of_topics(store, facts) if is_close else None
     counts, last = np.add.reduceat(some.counts, bounds[:-1]), np.maximum.reduceat(some.times[1], bounds[:-1])
-    rows = zip(names, bounds[:-1].tolist(), bounds[1:].tolist(), counts.tolist(), last.tolist(), strict=True)
-    for at, (topic, start, stop, count, time) in enumerate(sorted(rows, key=lambda row: (-row[3], row[0]))):
-        samples = _Samples(store, some, range(start, stop)) if is_close and at < _TOPICS_SAMPLED else None
+    rows = sorted(
+        zip(names, bounds[:-1].tolist(), bounds[1:].tolist(), counts.tolist(), last.tolist(), strict=True),
+        key=lambda row: (-row[3], row[0]),
+    )
+    largest = [range(start, stop) for _, start, stop, _, _ in rows[: _TOPICS_SAMPLED if is_close else 0]]
+    messages = _sampled(store, some, [row for each in largest for row in _largest(some, each)])
+    for at, (topic, start, stop, count, time) in enumerate(rows):
+        samples = _Samples(some, largest[at], messages) if at < len(largest) else None
         kind, last_time = kind_of(topic, entries.get(topic)), None if time == NO_TIME else time
         is_exact, rates = exact is not None, [] if samples is None else samples.rates(*span)
         if exact is not None:
@@ -237,14 +244,11 @@ def _topics(
 class _Samples:
     """Some messages of a topic's largest queues, spread evenly along them."""
 
-    def __init__(self, store: Snapshot, facts: QueueFacts, rows: range) -> None:
-        simple = [row for row in rows if facts.kinds[row] == "simple"]
-        count = {row: int(facts.end[row] - facts.least[row]) for row in rows}
-        self._all = sum(count.values())
-        some = sorted(simple, key=lambda row: -count[row])[:_QUEUES_SAMPLED]
-        least = {facts.names[row][1]: (row, int(facts.least[row])) for row in some}
-        self._least = {queue_id: start for queue_id, (_, start) in least.items()}
-        self._messages = {queue_id: list(_some(store, facts, row)) for queue_id, (row, _) in least.items()}
+    def __init__(self, facts: QueueFacts, rows: range, messages: dict[int, list[Header]]) -> None:
+        self._all = int((facts.end[rows.start : rows.stop] - facts.least[rows.start : rows.stop]).sum())
+        some = _largest(facts, rows)
+        self._least = {row: int(facts.least[row]) for row in some}
+        self._messages = {row: messages[row] for row in some}
 
     def nbytes(self) -> float | None:
         """The estimated bytes of the topic's messages."""
@@ -257,8 +261,8 @@ class _Samples:
             return []
         edges = np.linspace(first, max(last, first + 1), RATES + 1)
         total: npt.NDArray[np.float64] = np.zeros(RATES)
-        for queue_id, some in self._messages.items():
-            before = self._least[queue_id] - 1
+        for row, some in self._messages.items():
+            before = self._least[row] - 1
             known = [(h.store_timestamp, h.queue_offset - before) for h in some if h.store_timestamp is not None]
             if known:
                 at, so_far = np.array(known, np.int64).T
@@ -269,14 +273,33 @@ class _Samples:
         return [float(rate) for rate in total * (self._all / sampled)] if sampled else []
 
 
-def _some(store: Snapshot, facts: QueueFacts, row: int) -> Iterator[Header]:
-    queue = store.queues.queue(*facts.names[row])
-    least, most = int(facts.least[row]), int(facts.end[row]) - 1
-    for offset in sorted(set(np.linspace(least, most, _SAMPLES).astype(int).tolist())):
-        unit = None if queue is None else queue.unit(offset)
-        header = None if unit is None else store.log.header(unit.position)
+def _largest(facts: QueueFacts, rows: range) -> list[int]:
+    """The rows of a topic's largest queues."""
+    simple = [row for row in rows if facts.kinds[row] == "simple"]
+    return sorted(simple, key=lambda row: int(facts.least[row] - facts.end[row]))[:_QUEUES_SAMPLED]
+
+
+def _sampled(store: Snapshot, facts: QueueFacts, rows: list[int]) -> dict[int, list[Header]]:
+    """Some messages of each of these queues, in the order of the queue."""
+
+    def unit_at(place: tuple[int, int]) -> QueueUnit | None:
+        queue = queues[place[0]]
+        return None if queue is None else queue.unit(place[1])
+
+    queues = {row: store.queues.queue(*facts.names[row]) for row in rows}
+    asked = [(row, offset) for row in rows for offset in _spread(int(facts.least[row]), int(facts.end[row]) - 1)]
+    units = store.files.schedule.mapped(unit_at, asked)
+    headers = headers_of(store, [Place(unit.position, unit.size) for unit in units if unit is not None])
+    found: dict[int, list[Header]] = {row: [] for row in rows}
+    for (row, _), unit in zip(asked, units, strict=True):
+        header = None if unit is None else headers.get(unit.position)
         if header is not None:
-            yield header
+            found[row].append(header)
+    return found
+
+
+def _spread(least: int, most: int) -> list[int]:
+    return sorted(set(np.linspace(least, most, _SAMPLES).astype(int).tolist()))
 
 
 def _groups(store: Snapshot, facts: QueueFacts) -> list[GroupSummary]:

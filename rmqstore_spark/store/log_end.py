@@ -19,9 +19,11 @@ that the log goes on.
 """
 
 import bisect
+import functools
 import itertools
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from native_io import FORMAT, Status
@@ -48,6 +50,9 @@ _LOOK_SIZE = 64 * 1024  # bytes that are read where a message may be lost, to se
 _TAIL_SIZE = 16 * 1024  # bytes before the end of the data that are searched for a unit
 _UNITS_TO_TRY = 16
 _QUEUES_TO_ASK = 64
+# For looks ahead where requests take long:
+_SEGMENTS_TO_LOOK_AT = 3
+_BYTES_TO_LOOK_AT = 8 * 1024 * 1024  # at a time
 _BEFORE_HEADER = (Status.NO_ENTRY, Status.BAD_ENTRY)  # a walk that stopped so is where an entry would begin
 
 
@@ -127,6 +132,7 @@ class LogEnd:
         self._files = files
         self._must_prove = is_followed and files.is_snapshot
         self._claimed: dict[int, list[tuple[int, int, int]]] = {}  # by physical offset, once all queues were searched
+        self._looks: dict[int, tuple[int, Future[bool]]] = {}  # by segment: from where on, and whether it is empty
         self._seen_in: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}  # by segment: up to where, and what
 
     def find(self, known: tuple[int, int] | None = None) -> End:
@@ -228,18 +234,24 @@ class LogEnd:
         newest = self._newest
         if self._layout.abort or newest <= 0:
             return None
-        hint = self._late_unit(started) or self._unit_of_some(started)
+        hint = self._late_unit(started, is_end=True) or self._unit_of_some(started)
         stop = None if hint is None else self._walk(started, hint)
         if stop is None or stop.last is None or stop.last.store_timestamp is None:
             return None
         return stop if stop.last.store_timestamp // 1000 >= newest else None
 
-    def _late_unit(self, index: int) -> int | None:
+    def _late_unit(self, index: int, is_end: bool = False) -> int | None:
         """The start of a unit shortly before the end of a segment's data, if the unit's ConsumeQueue knows it. No queue
-        knows bytes in a body that look like a unit."""
+        knows bytes in a body that look like a unit.
+
+        Args:
+            is_end: whether the log probably ends there. What follows is then looked at meanwhile.
+        """
         segment = self._segments[index]
         with self._open(index) as reader:
             end = reader.data_end()
+            if is_end:
+                self._begin_looks(index, end)
             at = max(segment.start, end - _TAIL_SIZE)
             for _ in range(_UNITS_TO_TRY):
                 found_at = reader.find(at, end)
@@ -544,10 +556,14 @@ class LogEnd:
     def _units_after(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
         """All units after a stop, live or left over, also those with a damaged body; in the stop's own segment none
         after a blank."""
-        for index in range(stop.segment, len(self._segments)):
+        first = stop.segment + (stop.status is Status.BLANK)
+        may_be_empty = self._files.is_slow and not self._reads_all_after(stop)
+        if may_be_empty:
+            self._begin_looks(first, stop.at + 1 if first == stop.segment else 0)
+        for index in range(first, len(self._segments)):
             segment = self._segments[index]
             at = stop.at + 1 if index == stop.segment else segment.start
-            if index == stop.segment and stop.status is Status.BLANK:
+            if may_be_empty and self._is_empty(index, at):
                 continue
             with self._open(index) as reader:
                 for begin, end in self._extents(reader, at, stop):
@@ -564,9 +580,43 @@ class LogEnd:
     def _extents(self, reader: SegmentReader, at: int, stop: _Stop) -> Iterator[tuple[int, int]]:
         """The parts of a segment from `at` on that may hold data. Where holes cannot be seen, far parts are only
         sampled, but read in full where the checkpoint knows a later message than was found."""
-        if self._files.is_snapshot and not self._layout.abort and self._newest > (stop.newest or 0) // 1000:
+        if self._reads_all_after(stop):
             return iter([(at, reader.file_end)])
         return reader.data_extents(at, reader.segment.end)
+
+    def _reads_all_after(self, stop: _Stop) -> bool:
+        return self._files.is_snapshot and not self._layout.abort and self._newest > (stop.newest or 0) // 1000
+
+    def _begin_looks(self, first: int, at: int) -> None:
+        """Begin to look, where requests take long, at the parts of a few segments that may hold data, all side by side:
+        after the log's end they are mostly empty.
+
+        Args:
+            first, at: the first segment, and the physical offset in it from which on it is looked at.
+        """
+        if not self._files.is_slow:
+            return
+        for index, segment in enumerate(self._segments[first : first + _SEGMENTS_TO_LOOK_AT], first):
+            begin = max(at, segment.start)
+            if index not in self._looks or self._looks[index][0] > begin:
+                look = self._files.schedule.in_background(functools.partial(self._has_nothing, index, begin))
+                if look is not None:
+                    self._looks[index] = begin, look
+
+    def _is_empty(self, index: int, at: int) -> bool:
+        """Did a look show that no unit begins in the parts of a segment, from `at` on, that may hold data?"""
+        begin, look = self._looks.get(index, (at + 1, None))
+        return look is not None and begin <= at and look.result()
+
+    def _has_nothing(self, index: int, at: int) -> bool:
+        after = FORMAT["BLANK_SIZE"]  # a unit that begins in the last bytes of a part shows so much later
+        with self._open(index) as reader:
+            for begin, end in reader.data_extents(at, self._segments[index].end):
+                for start in range(begin, end, _BYTES_TO_LOOK_AT):
+                    size = min(_BYTES_TO_LOOK_AT, end - start) + after
+                    if reader.read(start, size).strip(b"\0"):
+                        return False
+        return True
 
     @kept
     def _newest(self) -> int:

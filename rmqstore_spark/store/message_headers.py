@@ -1,5 +1,6 @@
 """The messages at many places of a log, read in its order, each once."""
 
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
@@ -7,11 +8,10 @@ import numpy.typing as npt
 
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.many_headers import Headers, Place, fill_headers
-from rmqstore_spark.store.structures.segments import Extent
 
-_FETCHED_AT_ONCE = 256  # headers that are asked for before the first of them is needed, where requests take long
+# Where requests take long, pages are asked for before the first of them is needed: no more than are kept.
+_PAGE, _PAGES_AT_ONCE = 64 * 1024, 768
 
 _Longs = npt.NDArray[np.int64]
 
@@ -32,27 +32,38 @@ def many_headers(store: Snapshot, positions: _Longs, sizes: _Longs) -> Headers:
         sizes: the bytes of each unit, as far as is said.
     """
     found = Headers.none_at(positions)
+    if store.files.is_slow:
+        _fetch(store, found)
+        return found
     for extent in store.log.extents:
         first, stop = np.searchsorted(positions, (extent.start, extent.stop)).tolist()
         if first == stop:
             continue
-        here = found.part(first, stop)
         with store.reader(extent.segment) as reader:
-            if store.files.is_slow:
-                _fetch(store, extent, reader, here)
-            else:
-                fill_headers(reader, here, sizes[first:stop])
+            fill_headers(reader, found.part(first, stop), sizes[first:stop])
     return found
 
 
-def _fetch(store: Snapshot, extent: Extent, reader: SegmentReader, headers: Headers) -> None:
-    """fill_headers() where pages of the segment come side by side, and stay."""
-    positions = headers.positions.tolist()
-    for first in range(0, len(positions), _FETCHED_AT_ONCE):
-        some = positions[first : first + _FETCHED_AT_ONCE]
-        store.files.prefetch((extent.segment.path, position - extent.segment.start) for position in some)
-        for at, position in enumerate(some, first):
-            headers.put(at, reader.header(position))
+def _fetch(store: Snapshot, headers: Headers) -> None:
+    """fill_headers() of all segments where pages come side by side, and stay."""
+    places = [
+        (int(position), extent)
+        for extent in store.log.extents
+        for position in headers.positions[slice(*np.searchsorted(headers.positions, (extent.start, extent.stop)))]
+    ]
+    positions = np.array([position for position, _ in places], np.int64)
+    rows = np.searchsorted(headers.positions, positions).tolist()
+    # Two neighbours that are asked for with one request may have a page or two between them.
+    pages = np.cumsum(np.minimum(np.diff(positions // _PAGE, prepend=0), 3))
+    last = int(pages[-1]) // _PAGES_AT_ONCE if places else -1
+    bounds = np.searchsorted(pages // _PAGES_AT_ONCE, range(last + 2)).tolist()
+    for first, stop in itertools.pairwise(bounds):
+        some = places[first:stop]
+        store.files.prefetch((extent.segment.path, position - extent.segment.start) for position, extent in some)
+        for segment, here in itertools.groupby(zip(rows[first:stop], some, strict=True), key=lambda e: e[1][1].segment):
+            with store.reader(segment) as reader:
+                for row, (position, _) in here:
+                    headers.put(row, reader.header(position))
 
 
 def _longs(values: Iterable[int]) -> _Longs:

@@ -42,7 +42,7 @@ _LEAST_AT_ONCE = 256  # units, where a walk begins in the middle of a queue
 _LARGE = 64 * 1024  # bytes: of a larger message only the head and the tail are read
 
 Gaps = list[tuple[int, int]]
-_End = tuple[Queue, tuple[int, int, int]]  # a queue, and a unit's physical offset, size and queue offset
+QueueEnd = tuple[Queue, tuple[int, int, int]]  # a queue, and a unit's physical offset, size and queue offset
 _Array = npt.NDArray[np.int64]
 
 
@@ -85,9 +85,9 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
     walked = _walk(store, extents, queues, asked)
     tiles = walked.tiles
     is_sound = tiles.crossed == 0
-    liars = _liars(store, walked.ends)
-    if liars:
-        is_sound &= _walk(store, extents, liars, asked).tiles.counts == 0
+    false = liars(store, walked.ends)
+    if false:
+        is_sound &= _walk(store, extents, false, asked).tiles.counts == 0
     furthest = np.maximum(tiles.furthest, [extent.start for extent in extents])
     gaps = [
         [(end, extent.stop)] if end < extent.stop else []
@@ -135,7 +135,7 @@ class _Walked:
     """The result of a walk along queues: what they know of extents, and each queue's first and last unit in one."""
 
     tiles: Tiles
-    ends: list[_End]
+    ends: list[QueueEnd]
 
 
 def _walk(
@@ -147,7 +147,7 @@ def _walk(
 
     def walk(thread: int) -> _Walked:
         tiling = _tiling(extents)
-        ends: list[_End] = []
+        ends: list[QueueEnd] = []
         for queue, first, chunks in _all_chunks(store, queues[thread::threads], begin):
             tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
             all(map(tiling.add, chunks))  # until add() says that no more chunks are needed
@@ -199,24 +199,30 @@ def _wrapped(number: int) -> int:
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _liars(store: Snapshot, ends: list[_End]) -> list[Queue]:
-    """The queues of which the log does not confirm the first or the last unit."""
-    liars: list[Queue] = []
+def liars(store: Snapshot, ends: list[QueueEnd]) -> list[Queue]:
+    """The queues of which the log does not confirm one of these units: mostly the first and the last one of a queue."""
+    found: list[Queue] = []
     ends = sorted(ends, key=lambda end: end[1][0])
     places = np.array([place for _, place in ends], np.int64).reshape(-1, 3)
+    parts: list[tuple[Extent, int, int]] = []
     first = 0
     while first < len(ends):
         position = int(places[first, 0])
         extent = store.log.extent_at(position)
         after = int(np.searchsorted(places[:, 0], position + 1 if extent is None else extent.stop))
-        here = [queue for queue, _ in ends[first:after]]
         if extent is None:
-            liars += here
+            found += [queue for queue, _ in ends[first:after]]
         else:
-            are_held = _are_held(store, extent, here, places[first:after])
-            liars += [queue for queue, is_held in zip(here, are_held.tolist(), strict=True) if not is_held]
+            parts.append((extent, first, after))
         first = after
-    return liars
+
+    def not_held(part: tuple[Extent, int, int]) -> list[Queue]:
+        extent, first, after = part
+        here = [queue for queue, _ in ends[first:after]]
+        are_held = _are_held(store, extent, here, places[first:after])
+        return [queue for queue, is_held in zip(here, are_held.tolist(), strict=True) if not is_held]
+
+    return found + [queue for some in store.files.schedule.mapped(not_held, parts) for queue in some]
 
 
 def _are_held(store: Snapshot, extent: Extent, queues: list[Queue], places: _Array) -> npt.NDArray[np.bool_]:

@@ -1,7 +1,5 @@
 """Store times along queues: of the message at a queue offset, and the first offset from a time on."""
 
-import bisect
-
 import numpy as np
 import numpy.typing as npt
 
@@ -96,8 +94,8 @@ class QueueTimes:
 
     def _first_by_search(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> int:
         least, most = self._narrowed(queue, least, most, piece, time)
-        return bisect.bisect_left(
-            range(most), True, lo=least, key=lambda number: not _is_before(self._of_next(queue, number, most), time)
+        return self._store.files.schedule.partition_point(
+            least, most, lambda number: _is_before(self._of_next(queue, number, most), time)
         )
 
     def _narrowed(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> tuple[int, int]:
@@ -114,7 +112,7 @@ class QueueTimes:
             found = None if (at := known(index)) == len(starts) else log.timestamp(starts[at])
             return found is None or found >= milliseconds
 
-        index = bisect.bisect_left(range(len(starts)), True, key=is_late)
+        index = self._store.files.schedule.partition_point(0, len(starts), lambda index: not is_late(index))
         if index > 0:
             least = max(least, min(most, QueueCursor(queue, most).seek(starts[index - 1])))
         if (late := known(index)) < len(starts):

@@ -47,11 +47,13 @@ class UnitEvidence:
     def are_surely_live(self, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these units of the log are live, as far as a fact about a whole segment answers."""
         found = np.zeros(len(positions), np.bool_)
-        for extent in self._store.log.extents:
-            here = (positions >= extent.start) & (positions < extent.stop)
-            if here.any():
-                self._live_ends[extent.start] = live_end = self._store.log.live_end(extent)
-                found |= here & (positions + sizes <= min(live_end, extent.stop))
+        live = self._store.log
+        of_extents = [(each, (positions >= each.start) & (positions < each.stop)) for each in live.extents]
+        asked = [(extent, here) for extent, here in of_extents if here.any()]
+        ends = self._store.files.schedule.mapped(live.live_end, [extent for extent, _ in asked])
+        for (extent, here), live_end in zip(asked, ends, strict=True):
+            self._live_ends[extent.start] = live_end
+            found |= here & (positions + sizes <= min(live_end, extent.stop))
         return found
 
     def forget(self) -> None:

@@ -5,6 +5,7 @@ not (docs/format.md). A unit of a BatchCQ is one row: queueOffset is that of its
 number of its messages.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,11 +16,12 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.columns import BYTES, INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
-from rmqstore_spark.query.selection import ALL, Numbers, Selection
+from rmqstore_spark.query.selection import ALL, EVERYTHING, Numbers, Selection
 from rmqstore_spark.read.pieces.pinned import queue_proofs
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
 from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue, QueueFile
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
@@ -79,6 +81,9 @@ def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterat
     """The units of a part, queue by queue, in batches."""
     waiting: list[FileUnits] = []
     count = 0
+    if store.files.is_slow:
+        queues = [store.queues.queue(piece.topic, piece.queue_id, piece.is_batch) for piece in part]
+        fetch_ahead(store.files, [(p, q) for p, q in zip(part, queues, strict=True) if q], options.selection)
     for at in range(0, len(part), QUEUES_AT_ONCE):
         for units in _units_of(store, options.selection, part[at : at + QUEUES_AT_ONCE]):
             waiting.append(units)
@@ -130,6 +135,31 @@ def _units_of(store: Snapshot, selection: Selection, pieces: list[QueuePart]) ->
         first = at + 1
 
 
+def fetch_ahead(files: Files, pieces: list[tuple[QueuePart, Queue]], selection: Selection = EVERYTHING) -> None:
+    """Announce that the selected units of pieces of queues are read next, queue by queue."""
+    if not files.is_slow:
+        return
+    ahead = ReadAhead()
+    for piece, queue in pieces:
+        selected = selection.queue(queue.topic, queue.queue_id)
+        for file in queue.in_files if queue.is_in_files and selected is not None else ():
+            begin, end = _asked_in(file, queue, piece.first, piece.stop, selected or ALL)
+            if begin < end:
+                start, stop = ((number - file.first) * queue.unit_size for number in (begin, end))
+                with contextlib.suppress(OSError):
+                    files.prefetch_range(ahead, file.path, files.pin(file.path), start, stop)
+    files.read_from(ahead)
+
+
+def _asked_in(file: QueueFile, queue: Queue, first: int, stop: int, selected: Numbers) -> tuple[int, int]:
+    """The numbers [begin, end) of the units of a file among which those asked for are; the arguments are those of
+    used_units()."""
+    begin, end = max(first, file.first), min(stop, file.end)
+    if queue.is_batch:
+        return begin, end
+    return max(begin, selected.least), min(end, selected.most + 1)
+
+
 def used_units(queue: Queue, first: int, stop: int, selected: Numbers) -> Iterator[FileUnits]:
     """The used units with the numbers [first, stop), file by file, some at a time.
 
@@ -137,16 +167,15 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers) -> Iterat
         selected: the queue offsets to return.
     """
     for file in queue.in_files:
-        begin, end = max(first, file.first), min(stop, file.end)
-        if not queue.is_batch:
-            begin, end = max(begin, selected.least), min(end, selected.most + 1)
+        begin, end = _asked_in(file, queue, first, stop, selected)
         if begin >= end:
             continue
         size = queue.unit_size
         with queue.opened(file) as opened:
             end = min(end, file.first - (-opened.data_end() // size))
+            opened.expect((begin - file.first) * size, (end - file.first) * size)
             for at in range(begin, end, _BATCH_UNITS):
-                data = opened.read((at - file.first) * size, min(_BATCH_UNITS, end - at) * size)
+                data = opened.load((at - file.first) * size, min(_BATCH_UNITS, end - at) * size, _memory)
                 units = QueueBlock.of(data, at, queue.is_batch)
                 keep = units.are_messages
                 if queue.is_batch and selected != ALL:
@@ -154,6 +183,10 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers) -> Iterat
                     keep &= units.queue_offsets + units.messages > selected.least
                 if keep.any():
                     yield FileUnits([(queue, file)], np.array([int(keep.sum())]), units.only(keep))
+
+
+def _memory(size: int) -> memoryview:
+    return memoryview(bytearray(size))
 
 
 def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:

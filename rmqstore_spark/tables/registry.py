@@ -30,6 +30,7 @@ from rmqstore_spark.store.structures.proofs import Proof, hold
 from rmqstore_spark.tables.table import Part, Table
 
 OF_ALL_TABLES = going_with(Use.TABLE).keys()
+_READERS = 4  # threads that read parts of a table where they mostly wait for requests
 _STORE = "store"  # the column that every table has by name
 
 
@@ -251,7 +252,8 @@ def _batches(options: ReadOptions, stores: list[Snapshot]) -> Iterator[pa.Record
                     )
                 )
                 for task in tasks
-            ]
+            ],
+            _READERS if stores[0].files.is_slow else None,
         )
         return
     by_log = {

@@ -4,18 +4,22 @@ kept, pinned ranges and their objects that go on, and what a listing knows. No s
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support import remote
 
 from rmqstore_spark.errors import StorageError
-from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.io.files import Files, Pin
 from rmqstore_spark.store.io.remote import listing as remote_listing
 from rmqstore_spark.store.io.remote import pages as remote_pages
 from rmqstore_spark.store.io.remote.buckets import Buckets
+from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.store.io.remote.listing import Listing
 from rmqstore_spark.store.io.remote.objects import Entry
 from rmqstore_spark.store.io.remote.pages import PageCache
@@ -303,3 +307,29 @@ def test_patterns() -> None:
     assert listing.matching("s3://b/*/x") == ["s3://b/a1/x", "s3://b/a2/x", "s3://b/b/x"]
     assert listing.matching("s3://b/.a[0-9]/x") == ["s3://b/.a3/x"]
     assert listing.matching("s3://b/c?") == []
+
+
+@pytest.mark.parametrize("is_tagged", [True, False])
+def test_fresh_files_read_again_what_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_tagged: bool
+) -> None:
+    """What has not changed is not fetched again, if a tag says so."""
+    if not is_tagged:
+        monkeypatch.setattr(remote.Directory, "_pin", staticmethod(lambda path: Pin(os.path.getsize(path), None)))
+    directory, path = remote.Directory(), tmp_path / "object"
+    files: Files = RemoteFiles(bucket=lambda path, _: (directory, path.strip("/")))
+
+    def seen() -> tuple[bytes, int]:
+        directory.asked.clear()
+        with files.file(str(path)) as file:
+            return file.read(0, 10), sum(what == "get" for what, _ in directory.asked)
+
+    path.write_bytes(b"first")
+    assert seen() == (b"first", 1)
+    assert seen() == (b"first", 0)
+    files = files.fresh()
+    assert seen() == (b"first", 0 if is_tagged else 1)
+    path.unlink()
+    path.write_bytes(b"other")
+    files = files.fresh()
+    assert seen() == (b"other", 1)

@@ -29,7 +29,7 @@ from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.kinds import wrapped_logs
-from rmqstore_spark.store.structures.layout import name_of, segment_paths
+from rmqstore_spark.store.structures.layout import announce, name_of, segment_paths
 from rmqstore_spark.store.structures.segments import Segment
 
 log = logging.getLogger(__name__)
@@ -235,8 +235,7 @@ class Edge:
         the log was cut there, the message that was last may still be in the file, but no longer belongs to the log.
         """
         known = self._reached
-        store = self._open()
-        self._files.list_tree(self._root)
+        store = self._open(is_whole=True)
         started = self._started()  # once: a broker that starts from now on is noticed at the next look
         is_restarted = started != self._was_started
         if known is not None:
@@ -253,9 +252,15 @@ class Edge:
         self._reached = found
         return found
 
-    def _open(self) -> Snapshot:
-        """The store with its segments as they are now."""
+    def _open(self, is_whole: bool = False) -> Snapshot:
+        """The store with its segments as they are now.
+
+        Args:
+            is_whole: whether most of it is looked at.
+        """
         self._files = self._files.fresh()
+        if is_whole:
+            announce(self._root, self._files)
         self._store = Snapshot.find(self._root, self._files, self._commitlogs)
         return self._store
 

@@ -61,7 +61,9 @@ def in_time(store: Snapshot, ranges: list[Range], times: Numbers) -> list[Range]
     """The ranges that can hold messages of these store times (ms)."""
     if times == ALL:
         return ranges
-    return [r for r in ranges if store.times.may_hold(r.start, r.stop, times.least, times.most)]
+    of_log = store.times
+    may_hold = store.files.schedule.mapped(lambda r: of_log.may_hold(r.start, r.stop, times.least, times.most), ranges)
+    return [r for r, may in zip(ranges, may_hold, strict=True) if may]
 
 
 def around(store: Snapshot, spans: list[tuple[int, int]], points: SplitPoints) -> Iterator[Range]:

@@ -9,7 +9,7 @@ from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.store.io.storage import scheme_of
 from rmqstore_spark.store.queue_log import find_logs
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.layout import expand, read_first
+from rmqstore_spark.store.structures.layout import announce, expand
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +41,8 @@ def open_stores(options: ReadOptions, files: Files, *, with_queue_logs: bool = F
         OptionError: storePathCommitLog is given for more than one store.
     """
     roots = expand(options.paths, files)
-    if files.is_slow:
-        for root in roots:
-            files.list_tree(root)
-            files.prefetch(
-                (path, 0) for path in read_first(root, files, options.selection.names or options.selection.ids)
-            )
+    for root in roots:
+        announce(root, files, options.selection.names or options.selection.ids)
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
     commitlogs, committed = options.store_path_commit_log, options.committed

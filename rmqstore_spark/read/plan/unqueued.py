@@ -4,7 +4,7 @@ Messages of a deleted topic stay in the log for as long as their segments do. Bu
 queue: where the remaining queues know all of the log, there are no such messages.
 """
 
-from rmqstore_spark.store.queue_coverage import coverage
+from rmqstore_spark.store.queue_coverage import QueueEnd, coverage, liars
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 
@@ -22,23 +22,25 @@ def queues_know_all(store: Snapshot) -> bool:
     if store.is_of_known_queues:
         return True
     queues = store.queues.with_batch
-    if len(queues) * len(store.log.extents) > _MOST_STRETCHES or sum(q.end - q.first for q in queues) > _MOST_UNITS:
+    if len(queues) * len(store.log.extents) > _MOST_STRETCHES:
+        return False
+    mapped = store.files.schedule.mapped
+    if sum(mapped(lambda queue: queue.end - queue.first, queues)) > _MOST_UNITS:
         return False
     known = coverage(store, store.log.extents, lambda queue: True)
-    return all(found.gaps == [] and found.count for found in known) and all(_are_held(store, queue) for queue in queues)
+    if not all(found.gaps == [] and found.count for found in known):
+        return False
+    of_queues = mapped(lambda queue: _outer_units(store, queue), queues)
+    return not liars(store, [end for ends in of_queues for end in ends])
 
 
-def _are_held(store: Snapshot, queue: Queue) -> bool:
-    """Are a queue's first and last unit in each segment units of its messages? Units of light queues are of other
-    queues."""
-    if queue.is_lmq:
-        return True
+def _outer_units(store: Snapshot, queue: Queue) -> list[QueueEnd]:
+    """A queue's first and last unit in each segment. Units of light queues are of other queues' messages: none."""
+    found: list[QueueEnd] = []
     number = queue.first
-    for extent in store.log.extents:
+    for extent in () if queue.is_lmq else store.log.extents:
         units, number = queue.units(number, extent.stop)
         units = units.only(units.positions >= extent.start)
-        if len(units) and not all(
-            store.log.has_message(queue, unit.queue_offset, unit) for unit in (units[0], units[-1])
-        ):
-            return False
-    return True
+        outer = (units[0], units[-1]) if len(units) else ()
+        found += [(queue, (unit.position, unit.size, unit.queue_offset)) for unit in outer]
+    return found

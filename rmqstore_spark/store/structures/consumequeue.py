@@ -46,6 +46,10 @@ class Units(Protocol):
 
     def __exit__(self, *_: object) -> None: ...
 
+    def expect(self, start: int, stop: int) -> None: ...
+
+    def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview: ...
+
     def read(self, offset: int, size: int) -> bytes: ...
 
     def read_into(self, buffer: memoryview, offset: int) -> int: ...
@@ -261,6 +265,8 @@ class Queue:
             likely: believe the apparent end of the file's data.
         """
         with ignore_unreadable(), self.opened(file) as opened:
+            if likely and (end := self.end_in_head) is not None:
+                return end
             data_end = opened.likely_data_end() if likely else opened.used_end()
             stop, count = min(file.capacity, -(-data_end // self.unit_size)), FEW_UNITS
             while stop > 0:
@@ -270,6 +276,20 @@ class Queue:
                 if len(found):
                     return file.first + start + int(found[-1]) + 1
                 stop, count = start, min(2 * count, UNITS_AT_ONCE)
+        return None
+
+    @kept
+    def end_in_head(self) -> int | None:
+        """The number after the last unit, where a request takes long and the first one for the last file shows it: most
+        callers make that request anyway. None where the file may have more units, or has none."""
+        if not self.files.is_slow or not self.in_files:
+            return None
+        file, count = self.in_files[-1], self.files.prices.linear_below
+        with ignore_unreadable(), self.opened(file) as opened:
+            data = opened.read(0, min(count, file.capacity) * self.unit_size)
+            are_used = QueueBlock.of(data, is_batch=self.is_batch).are_used
+            used = np.flatnonzero(are_used)
+            return file.first + int(used[-1]) + 1 if len(used) and not are_used[-1] else None
         return None
 
     def last(self) -> QueueUnit | None:

@@ -41,6 +41,13 @@ _LONGEST_PATH = 4096  # Linux' PATH_MAX
 _STORE = "the broker's store directory"
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".gz", ".zst", ".bz2", ".xz", ".lz4", ".7z")
 _LAST_SEGMENTS, _INDEX_FILES = 3, 64  # files that are read early
+_SMALL = (  # too, as most reads need some of them, and each would be waited for
+    ("config", "topics.json"),
+    ("config", "consumerOffset.json"),
+    ("config", "subscriptionGroup.json"),
+    ("config", "delayOffset.json"),
+    (".rmqstore-spark", "times.json"),
+)
 _GLOB = re.compile(r"[*?\[]")
 _TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
 
@@ -239,18 +246,26 @@ def local_path(path: str, files: Files) -> str:
     return path
 
 
-def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
-    """The files whose beginning a plan reads, as far as they are in a broker's usual places.
+def announce(root: str, files: Files, is_indexed: object = False) -> None:
+    """Announce that a store is opened next: what is in it is listed at once, and what is read first is asked for, where
+    a request takes long.
 
     Args:
-        is_indexed: whether to include the index files, and the files of config/ that name topics.
+        is_indexed: whether index files are asked.
     """
+    if files.is_slow:
+        files.list_tree(root)
+        files.prefetch((path, 0) for path in _read_first(root, files, is_indexed))
+
+
+def _read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
+    """The files whose beginning a plan reads, as far as they are in a broker's usual places."""
     with contextlib.suppress(OSError):
         segments = sorted(files.names(os.path.join(root, "commitlog")))
         yield from (os.path.join(root, "commitlog", name) for name in {*segments[:1], *segments[-_LAST_SEGMENTS:]})
         yield os.path.join(root, "checkpoint")
+        yield from (os.path.join(root, *path) for path in _SMALL)
         if is_indexed:
-            yield from (os.path.join(root, "config", name) for name in ("topics.json", "consumerOffset.json"))
             names = sorted(files.names(os.path.join(root, "index")))
             yield from (os.path.join(root, "index", name) for name in names[:_INDEX_FILES])
 

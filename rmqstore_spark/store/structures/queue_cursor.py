@@ -135,6 +135,8 @@ class QueueCursor:
         with ignore_unreadable(), self.queue.opened(file) as opened:
             # Where there is no data no unit is used.
             end = max(low, min(end, file.first - (-opened.data_end() // self.queue.unit_size)))
+            if file is self.queue.in_files[-1] and self.queue.end_in_head is not None:
+                end = max(low, min(end, self.queue.end_in_head))
             at_once = max(FEW_UNITS, self.queue.files.prices.linear_below)
             if end - low <= at_once:
                 return low, end

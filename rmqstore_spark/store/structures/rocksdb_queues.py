@@ -10,7 +10,7 @@ so a killed broker's queues end early, and some versions leave holes for good.
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -229,6 +229,13 @@ class _Opened:
         for records in self._queue.records(start, start + count):
             found[records.numbers - start] = records.units
         return found.tobytes()
+
+    def expect(self, start: int, stop: int) -> None:
+        """See OpenFile. Blocks of a database are not read ahead."""
+
+    def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
+        """See OpenFile."""
+        return memoryview(self.read(offset, size))
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill a buffer with read(); answers the number of bytes."""

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rmqstore_spark.store.format.system_topics import is_brokers_own
 from rmqstore_spark.store.snapshot import Snapshot
@@ -97,11 +97,14 @@ def _topics(store: Snapshot) -> Iterator[Finding]:
 
 
 def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
+    bounds = _BoundsOfQueues(store, log_start)
     # Consumers of a static topic count in other numbers (TopicQueueMappingManager).
     mapped = member_of(store.root, "topicQueueMapping.json", "topicQueueMappingInfoMap", store.files)
     for name in _OFFSETS:
         path = os.path.join(store.root, "config", name)
-        for key, offsets in sorted(member_of(store.root, name, "offsetTable", store.files).items()):
+        table = sorted(member_of(store.root, name, "offsetTable", store.files).items())
+        bounds.look_up({key.partition("@")[0] for key, _ in table} - mapped.keys())
+        for key, offsets in table:
             topic, _, group = key.partition("@")
             if topic in mapped or not isinstance(offsets, dict):
                 continue
@@ -109,21 +112,43 @@ def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
             for text, offset in offsets.items():
                 if not (text.isascii() and text.isdecimal() and type(offset) is int):
                     continue
-                finding = _offset(queues.get(int(text)), offset, log_start)
+                finding = _offset(queues.get(int(text)), offset, bounds)
                 if finding is not None:
                     problem, expected = finding
                     found = f"{offset} of group {group}"
                     yield Finding(problem, path, None, None, topic, int(text), offset, expected, found)
 
 
-def _offset(queue: Queue | None, offset: int, log_start: int) -> tuple[str, str] | None:
+def _offset(queue: Queue | None, offset: int, bounds: "_BoundsOfQueues") -> tuple[str, str] | None:
     """The problem of a group's offset in a queue, and the expected value."""
     if queue is None:
         return ("offsetWithoutQueue", "a queue") if offset > 0 else None
-    least, end = _bounds(queue, log_start)
+    least, end = bounds.of(queue)
     if offset > end:
         return "offsetAheadOfQueue", f"at most {end}"
     return ("offsetBehindQueue", f"at least {least}") if offset < least else None
+
+
+class _BoundsOfQueues:
+    """_bounds() of queues, each looked up once."""
+
+    def __init__(self, store: Snapshot, log_start: int) -> None:
+        self._store = store
+        self._log_start = log_start
+        self._known: dict[Queue, tuple[int, int]] = {}
+
+    def look_up(self, topics: Collection[str]) -> None:
+        """Look up the queues of topics side by side, where requests take long."""
+        if self._store.files.is_slow:
+            queues = [queue for topic in sorted(topics) for queue in self._store.queues.all_of_topic(topic)]
+            new = [queue for queue in queues if queue not in self._known]
+            found = self._store.files.schedule.mapped(lambda queue: _bounds(queue, self._log_start), new)
+            self._known.update(zip(new, found, strict=True))
+
+    def of(self, queue: Queue) -> tuple[int, int]:
+        if queue not in self._known:
+            self._known[queue] = _bounds(queue, self._log_start)
+        return self._known[queue]
 
 
 def _bounds(queue: Queue, log_start: int) -> tuple[int, int]:

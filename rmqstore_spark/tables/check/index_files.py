@@ -28,6 +28,7 @@ from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import stretches
 
 _AT_ONCE = 512 * 1024  # items or slots
+_FILES_AT_ONCE = 100  # of which the pages that are looked at are kept meanwhile
 _ATTEMPTS = 5  # to read a header that a broker is changing
 
 _Ints = npt.NDArray[np.int32]
@@ -42,6 +43,7 @@ def spans_of(store: Snapshot, moment: Moment, findings: list[Finding]) -> list[I
     readable: list[tuple[str, int]] = []
     directory = store.layout.index
     paths = list(index_paths(directory if directory and store.files.is_directory(directory) else None, store.files))
+    _fetch(paths, store.files)
     for path in paths:
         try:
             with IndexReader(path, store.files) as reader:
@@ -79,6 +81,19 @@ def spans_of(store: Snapshot, moment: Moment, findings: list[Finding]) -> list[I
     in_order = sorted(spans, key=lambda span: begins[span.path])
     findings += _misplaced(spans, in_order)
     return in_order
+
+
+def _fetch(paths: list[str], files: Files) -> None:
+    """Ask for what is looked at in index files, side by side, where a request takes long."""
+
+    def look(path: str) -> None:
+        with contextlib.suppress(RmqStoreError), IndexReader(path, files) as reader:
+            if not reader.is_empty:
+                reader.check(known)
+
+    known = [DEFAULT_SLOTS]
+    if files.is_slow:
+        files.schedule.mapped(look, paths[:_FILES_AT_ONCE])
 
 
 def _misplaced(spans: list[IndexSpan], in_order: list[IndexSpan]) -> Iterator[Finding]:

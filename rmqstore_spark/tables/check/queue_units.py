@@ -82,6 +82,8 @@ class QueueStretch:
             damages: the damage in the stretch.
         """
         extra: list[Candidate] = []
+        if self._store.files.is_slow:
+            self._store.files.prefetch(self._places(found, names))
         for number, runs in itertools.groupby(found.runs(), key=lambda run: run[0]):
             topic, queue_id = names[number]
             expected = [QueueBlock.of(units, offset, topic in self.batch_topics) for _, offset, units in runs]
@@ -101,6 +103,15 @@ class QueueStretch:
             if not queue.is_lmq:  # each unit of which is looked at by queues.py
                 extra += self._before(queue, expected)
         yield from extra_units(self._view, extra, stop, damages)
+
+    def _places(self, found: Dispatched, names: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+        """Where the units of a stretch's messages stand in the files of simple queues."""
+        for number, offset, units in found.runs():
+            topic, queue_id = names[number]
+            queue = self._store.queues.queue(topic, queue_id)
+            if queue is not None and queue.is_in_files:
+                ends = (offset, offset + max(len(units) // UNIT_SIZE, 1) - 1)
+                yield from (place for end in ends if (place := queue.place_of(end)) is not None)
 
     def not_dispatched(self) -> Iterator[Finding]:
         """One row for all units since the last call that a broker will still put into queues."""

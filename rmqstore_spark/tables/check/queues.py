@@ -15,7 +15,7 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, is_beside_simple, place_of, unconfirmed
-from rmqstore_spark.tables.consumequeue import QueuePart, used_units
+from rmqstore_spark.tables.consumequeue import QueuePart, fetch_ahead, used_units
 
 _OPEN = 1 << 62
 
@@ -36,10 +36,10 @@ class QueuesPart:
 def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[Finding]:
     """Problems of some queues that no message of the log shows."""
     seen = _Seen()
-    for piece in part.queues:
-        queue = store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)
-        if queue is None:
-            continue
+    found = [(piece, store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)) for piece in part.queues]
+    some = [(piece, queue) for piece, queue in found if queue is not None]
+    fetch_ahead(store.files, some)
+    for piece, queue in some:
         try:
             if queue.is_batch and is_beside_simple(queue, store.queues):
                 yield Finding(

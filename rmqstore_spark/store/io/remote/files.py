@@ -8,6 +8,7 @@ read.
 
 import contextlib
 import functools
+import itertools
 import os
 import stat
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from rmqstore_spark.store.io.schedule import Concurrent
 from rmqstore_spark.store.io.storage import Storage
 
 _MIB = 1024 * 1024
+_NEAR = 2 * PAGE_BYTES  # bytes between places that one request brings
 
 # At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more in another one.
 PRICES = Prices(
@@ -71,7 +73,9 @@ class RemoteFiles(Files):
         return type(self), (self.prices, self.manners, None, self._buckets.find)
 
     def fresh(self) -> "RemoteFiles":
-        return type(self)(self.prices, self.manners, self._buckets.storage, self._buckets.find)
+        found = type(self)(self.prices, self.manners, self._buckets.storage, self._buckets.find)
+        found._pages = PageCache(found._ranges, self._pages)
+        return found
 
     def set_credentials(self, storage: Storage) -> None:
         self._buckets.storage = storage
@@ -143,10 +147,21 @@ class RemoteFiles(Files):
             ahead.add(path, start, min(stop, pin.size), fetch)
 
     def prefetch(self, places: Iterable[tuple[str, int]]) -> None:
-        for path, offset in places:
+        for path, some in itertools.groupby(places, key=lambda place: place[0]):
             try:
                 pin = self._listing.look(path)
             except OSError:
                 continue
-            if pin is not None and 0 <= offset < pin.size:
-                self._pages.prefetch(path, pin, offset, min(offset + PROBE_BYTES, pin.size))
+            if pin is None:
+                continue
+            start = stop = 0  # of what is asked for with one request
+            for _, offset in some:
+                if not 0 <= offset < pin.size:
+                    continue
+                end = min(offset + PROBE_BYTES, pin.size)
+                if stop and not (stop - PROBE_BYTES <= offset <= stop + _NEAR and end - start <= _MIB):
+                    self._pages.prefetch(path, pin, start, stop)
+                    stop = 0
+                start, stop = (start, max(stop, end)) if stop else (offset, end)
+            if stop:
+                self._pages.prefetch(path, pin, start, stop)

@@ -26,19 +26,26 @@ class _Page:
         return self.coming.result()[self.start : self.stop]
 
 
+_Key = tuple[str, Pin, int, object]  # path, object, number of the page, and the cache that alone may use it
+
+
 class PageCache:
     """An LRU cache of pages of objects, each fetched once as long as it is kept. Threads may share the cache.
 
     Attributes:
         page_bytes: bytes of each page except an object's last one.
+
+    Args:
+        ranges: fetches pages.
+        beside: another cache, with which the pages of tagged objects are shared: what has changed has another tag.
     """
 
-    def __init__(self, ranges: Ranges) -> None:
+    def __init__(self, ranges: Ranges, beside: "PageCache | None" = None) -> None:
         self.page_bytes = PAGE_BYTES
         self._most = MOST_PAGES
         self._ranges = ranges
-        self._lock = threading.Lock()
-        self._pages: OrderedDict[tuple[str, str | None, int], _Page] = OrderedDict()
+        self._lock: threading.Lock = threading.Lock() if beside is None else beside._lock
+        self._pages: OrderedDict[_Key, _Page] = OrderedDict() if beside is None else beside._pages
 
     def read_into(self, path: str, pin: Pin, buffer: memoryview, offset: int) -> None:
         """Fill a buffer with bytes that the object has."""
@@ -56,18 +63,21 @@ class PageCache:
         """The bytes [start, stop) of an object, if they are in one or two pages that are kept, or under way."""
         first, last = start // self.page_bytes, (stop - 1) // self.page_bytes
         with self._lock:
-            pages = [self._pages.get((path, pin.tag, number)) for number in range(first, min(last, first + 2) + 1)]
+            pages = [self._pages.get(self._key(path, pin, n)) for n in range(first, min(last, first + 2) + 1)]
         found = [page.data for page in pages if page is not None]
         if not 0 < len(found) == last - first + 1 <= 2:
             return None
         whole = found[0] if len(found) == 1 else memoryview(b"".join(found))
         return whole[start - first * self.page_bytes : stop - first * self.page_bytes]
 
+    def _key(self, path: str, pin: Pin, number: int) -> _Key:
+        return path, pin, number, self if pin.tag is None else None
+
     def _pages_of(self, path: str, pin: Pin, start: int, stop: int, is_later: bool) -> list[_Page]:
         """The pages of the bytes [start, stop). One request fetches the pages from the first missing one to the last
         missing one; in another thread, if `is_later`."""
         numbers = range(start // self.page_bytes, (stop - 1) // self.page_bytes + 1)
-        keys = [(path, pin.tag, number) for number in numbers]
+        keys = [self._key(path, pin, number) for number in numbers]
         with self._lock:
             missing = [key[2] for key in keys if key not in self._pages]
             if missing:
@@ -76,7 +86,7 @@ class PageCache:
                 coming: Future[memoryview] = Future()
                 for number in missing:
                     at = number * self.page_bytes - begin
-                    self._pages[path, pin.tag, number] = _Page(coming, at, at + self.page_bytes)
+                    self._pages[self._key(path, pin, number)] = _Page(coming, at, at + self.page_bytes)
             found = [self._pages[key] for key in keys]  # before one of them is forgotten
             for key in keys:
                 self._pages.move_to_end(key)

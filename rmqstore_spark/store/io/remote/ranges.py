@@ -15,7 +15,7 @@ from rmqstore_spark.store.io.remote.objects import Objects
 
 _Answer = TypeVar("_Answer")
 
-_THREADS = 64
+_THREADS = 256  # that wait for small answers
 
 
 class Ranges:
