@@ -174,8 +174,8 @@ class Store(TableMethods):
             columns: the columns to read, in this order; default: as for `table`.
             filter: only rows for which this expression of `pyarrow.compute` is true; it narrows the read as in
                 `dataset`.
-            options: as for `messages`, or those that the other table takes; `maxPartitionBytes` and `minPartitions` say
-                how many tasks there are.
+            options: as for `messages`, or those that the other table takes; of messages, `maxPartitionBytes` and
+                `minPartitions` say how many tasks there are.
 
         Returns:
             Tasks, each with `schema`; `size`, the bytes of the store that it covers at the most, None for a table of
