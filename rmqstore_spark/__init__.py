@@ -169,6 +169,21 @@ def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[st
     return options_of_session(spark, None if bucket is None else text_of("bucket", bucket, TEXT))
 
 
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext rmqstore_spark`: a notebook shows Arrow tables as people read them, a few rows with sizes and times as
+    text, and a history drawn. `%unload_ext rmqstore_spark` ends that."""
+    from rmqstore_spark.notebook.extension import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """`%unload_ext rmqstore_spark`."""
+    from rmqstore_spark.notebook.extension import unload
+
+    unload(shell)
+
+
 def _check_session(spark: object) -> None:
     if not hasattr(spark, "dataSource"):
         raise OptionError(f"spark: expected a SparkSession, found another value (of type {type(spark).__name__})")

@@ -412,12 +412,16 @@ class Store(TableMethods):
         return "\n".join(as_text(root, summary) for root, summary in self._summaries())
 
     def _repr_html_(self) -> str:
-        from rmqstore_spark.jobs.summary_text import as_html
+        from rmqstore_spark.notebook.store import store_html
 
-        return "\n".join(as_html(root, summary) for root, summary in self._summaries())
+        return "\n".join(store_html(root, summary) for root, summary in self._summaries(is_close=True))
 
-    def _summaries(self) -> Iterator[tuple[str, "Summary | RmqStoreError"]]:
-        """Of each store its root and what is in it, at a glance; or why that cannot be read."""
+    def _summaries(self, is_close: bool = False) -> Iterator[tuple[str, "Summary | RmqStoreError"]]:
+        """Of each store its root and what is in it, at a glance; or why that cannot be read.
+
+        Args:
+            is_close: as of summary.glance().
+        """
         from rmqstore_spark.jobs.summary import glance
 
         options = self._options({})
@@ -427,7 +431,7 @@ class Store(TableMethods):
             yield ", ".join(options.paths), why
             return
         for store in stores:
-            yield store.root, glance(store, options.store_path_commit_log)
+            yield store.root, glance(store, options.store_path_commit_log, is_close)
 
     def _options(self, given: Mapping[str, object], table: str = MESSAGES) -> ReadOptions:
         """The given options parsed, together with this Store's own options that the table takes."""

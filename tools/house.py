@@ -52,7 +52,7 @@ ROOMS = (
         "face",
         "what a user calls",
         "#c2571a",
-        ("pyspark_rmqstore", "rmqstore_spark", *_modules("__main__ api writing cli.")),
+        ("pyspark_rmqstore", "rmqstore_spark", *_modules("__main__ api writing cli. notebook.")),
     ),
     Room("spark", "what Spark calls; the only room that knows pyspark", "#d4a017", ("rmqstore_spark.spark.",)),
     Room(

@@ -10,7 +10,7 @@ from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
 from rmqstore_spark.cli.screen import console, print_indented
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.verdict import Verdict, amount
-from rmqstore_spark.tables.check.problems import CALL, CONFIG_CALL, COPY_CALL, PROBLEMS
+from rmqstore_spark.tables.check.problems import CALL, CONFIG_CALL, COPY_CALL, PROBLEMS, difference
 
 _PIPED = 120  # columns, where there is no terminal
 _STYLES = {"error": "bold red", "warning": "yellow"}
@@ -85,13 +85,3 @@ def _place(row: dict[str, Any]) -> str:
     )
     count = f" ({amount([row])})" if (row["count"] or 1) > 1 else ""
     return one_line(f"{where or 'the store'}: {difference(row['expected'], row['found'], row['file'])}{count}")
-
-
-def difference(expected: str | None, found: str | None, file: str | None) -> str:
-    """What should be there and what is there, in words. What is there may say itself what was expected.
-
-    Args:
-        file: the file, which was named already.
-    """
-    there = str(found).removeprefix(f"{file}: ")
-    return there if there.startswith("expected ") else f"expected {expected}, found {there}"

@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqstore_spark.amounts import duration_text, size_text
-from rmqstore_spark.cli.findings import difference
 from rmqstore_spark.cli.screen import console, print_indented, shortened
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.summary import GROUPS_TIMED, Summary
-from rmqstore_spark.tables.check.problems import PROBLEMS, Finding
-from rmqstore_spark.times import span_text, time_texts
+from rmqstore_spark.jobs.summary_text import facts
+from rmqstore_spark.tables.check.problems import PROBLEMS
+from rmqstore_spark.times import time_texts
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _TOPICS, _GROUPS = 15, GROUPS_TIMED  # lines
@@ -40,7 +40,7 @@ def show_summary(summary: Summary, is_whole: bool = False, limit: int | None = N
     is_whole = is_whole or limit == 0
     out = console(_PIPED)
     out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
-    for line in _facts(summary, None if is_whole else _NOTABLE):
+    for line in facts(summary, None if is_whole else _NOTABLE):
         print_indented(out, line)
     if summary.topics:
         out.print()
@@ -94,30 +94,6 @@ def as_json(summary: Summary) -> str:
 def _iso(microseconds: int | None) -> str | None:
     text = None if microseconds is None else time_texts(pa.array([microseconds], pa.timestamp("us")))[0]
     return None if text is None else text + "Z"
-
-
-def _facts(summary: Summary, most: int | None) -> list[str]:
-    lines = [_told(finding) for finding in summary.notable[:most]]
-    if len(lines) < len(summary.notable):
-        lines.append(f"and {counted(len(summary.notable) - len(lines), 'more problem')}: rmqstore check")
-    lines += [f"{size_text(summary.nbytes)} of log in {counted(summary.segments, 'segment')}"]
-    if summary.first_time is not None and summary.last_time is not None:
-        length = duration_text((summary.last_time - summary.first_time) // 1000)
-        lines.append(f"stored {span_text(summary.first_time, summary.last_time)}: {length}")
-    messages, queues = counted(summary.messages, "message"), counted(summary.queues, "queue")
-    topics = f"{messages} in {queues} of {counted(len(summary.topics), 'topic')}"
-    lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
-    lines += [one_line(f"not read: {place.path}: {place.what}") for place in summary.unknown]
-    return lines
-
-
-def _told(finding: Finding) -> str:
-    """A finding in a line; `rmqstore check` says more."""
-    severity = "note" if PROBLEMS[finding.problem].severity == "info" else PROBLEMS[finding.problem].severity
-    where = f"topic {finding.topic}, queueId {finding.queue_id}" if finding.file is None else finding.file
-    return one_line(
-        f"{severity}: {finding.problem}: {where}: {difference(finding.expected, finding.found, finding.file)}"
-    )
 
 
 def _show_topics(out: Console, summary: Summary, most: int | None) -> None:

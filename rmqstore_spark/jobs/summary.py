@@ -165,16 +165,21 @@ def _notable(store: Snapshot, facts: QueueFacts) -> Iterator[Finding]:
             yield finding
 
 
-def glance(store: Snapshot, commitlogs: list[str] | None) -> Summary | RmqStoreError:
-    """What is in a store as it is now, not closely; why it cannot be read, if so.
+def glance(store: Snapshot, commitlogs: list[str] | None, is_close: bool = False) -> Summary | RmqStoreError:
+    """What is in a store as it is now; why it cannot be read, if so.
 
     Args:
+        is_close: whether to look as `rmqstore show` does where that takes no longer than a glance.
         commitlogs: the commitlog's directories where they are not <root>/commitlog.
     """
     try:
-        return again(lambda: summarize(Snapshot.find(store.root, store.files, commitlogs), is_close=False))
+        return again(lambda: _glance(Snapshot.find(store.root, store.files, commitlogs), is_close))
     except RmqStoreError as why:
         return why
+
+
+def _glance(store: Snapshot, is_close: bool) -> Summary:
+    return summarize(store, is_close and _are_quick(store))
 
 
 def _are_quick(store: Snapshot) -> bool:

@@ -1,14 +1,14 @@
-"""A summary as the repr of a Store: a few lines for a terminal, a small table for a notebook."""
+"""A summary in words: the repr of a Store, and the lines that `rmqstore show` and a notebook begin with."""
 
 from collections.abc import Iterator
-from html import escape
 
 import pyarrow as pa
 
-from rmqstore_spark.amounts import size_text
+from rmqstore_spark.amounts import duration_text, size_text
 from rmqstore_spark.errors import RmqStoreError, counted, one_line
 from rmqstore_spark.jobs.summary import Summary, TopicSummary
-from rmqstore_spark.times import in_seconds
+from rmqstore_spark.tables.check.problems import PROBLEMS, Finding, difference
+from rmqstore_spark.times import in_seconds, span_text
 
 _SHOWN = 10  # topics
 
@@ -18,25 +18,39 @@ def as_text(root: str, summary: Summary | RmqStoreError) -> str:
     head = f"Store({one_line(root)!r})"
     if isinstance(summary, RmqStoreError):
         return f"{head}\n  {summary}"
-    shown = [(one_line(topic.topic), f"{topic.messages:,}", _last(topic)) for topic in summary.topics[:_SHOWN]]
+    shown = [(one_line(topic.topic), f"{topic.messages:,}", last_text(topic)) for topic in summary.topics[:_SHOWN]]
     names, counts = (max((len(row[at]) for row in shown), default=0) for at in (0, 1))
     table = [f"{name:<{names}}  {count:>{counts}} messages, last {last}" for name, count, last in shown]
     return "\n  ".join([head, *_lines(summary), *table, *_rest(summary)])
 
 
-def as_html(root: str, summary: Summary | RmqStoreError) -> str:
-    """The table of a notebook; of a store that cannot be read, why."""
-    name = escape(one_line(root))
-    if isinstance(summary, RmqStoreError):
-        return f"<b>{name}</b><p>{escape(str(summary))}</p>"
-    head = "".join(f"<th>{name}</th>" for name in ("topic", "kind", "queues", "messages", "last message (UTC)"))
-    rows = "".join(
-        f"<tr><td style='text-align:left'>{escape(one_line(topic.topic))}</td><td>{topic.kind}</td>"
-        f"<td>{topic.queues:,}</td><td>{topic.messages:,}</td><td>{_last(topic)}</td></tr>"
-        for topic in summary.topics[:_SHOWN]
+def facts(summary: Summary, most: int | None) -> list[str]:
+    """What `rmqstore show` says of a store before its topics: what is wrong, sizes, times, and what is not read.
+
+    Args:
+        most: problems that are told one by one; None: all.
+    """
+    lines = [_told(finding) for finding in summary.notable[:most]]
+    if len(lines) < len(summary.notable):
+        lines.append(f"and {counted(len(summary.notable) - len(lines), 'more problem')}: rmqstore check")
+    lines += [f"{size_text(summary.nbytes)} of log in {counted(summary.segments, 'segment')}"]
+    if summary.first_time is not None and summary.last_time is not None:
+        length = duration_text((summary.last_time - summary.first_time) // 1000)
+        lines.append(f"stored {span_text(summary.first_time, summary.last_time)}: {length}")
+    messages, queues = counted(summary.messages, "message"), counted(summary.queues, "queue")
+    topics = f"{messages} in {queues} of {counted(len(summary.topics), 'topic')}"
+    lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
+    lines += [one_line(f"not read: {place.path}: {place.what}") for place in summary.unknown]
+    return lines
+
+
+def _told(finding: Finding) -> str:
+    """A finding in a line; `rmqstore check` says more."""
+    severity = "note" if PROBLEMS[finding.problem].severity == "info" else PROBLEMS[finding.problem].severity
+    where = f"topic {finding.topic}, queueId {finding.queue_id}" if finding.file is None else finding.file
+    return one_line(
+        f"{severity}: {finding.problem}: {where}: {difference(finding.expected, finding.found, finding.file)}"
     )
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
-    return f"<div><b>{name}</b><br>{'<br>'.join(map(escape, [*_lines(summary), *_rest(summary)]))}{table}</div>"
 
 
 def _lines(summary: Summary) -> Iterator[str]:
@@ -48,7 +62,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"{summary.known_topics:,} topics, {summary.known_groups:,} consumer groups"
 
 
-def _last(topic: TopicSummary) -> str:
+def last_text(topic: TopicSummary) -> str:
+    """When the last message of a topic was stored; "" where no queue tells."""
     return in_seconds(pa.array([topic.last_time], pa.timestamp("us")))[0]
 
 

@@ -561,3 +561,13 @@ def to_batch(findings: Iterable[Finding], is_salvaged: bool = False, is_writable
 def _shown(text: str | None) -> str | None:
     """A name from a store as text that can be shown."""
     return None if text is None else one_line(text)
+
+
+def difference(expected: str | None, found: str | None, file: str | None) -> str:
+    """What should be there and what is there, in words. What is there may say itself what was expected.
+
+    Args:
+        file: the file, which was named already.
+    """
+    there = str(found).removeprefix(f"{file}: ")
+    return there if there.startswith("expected ") else f"expected {expected}, found {there}"
