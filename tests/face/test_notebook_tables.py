@@ -1,4 +1,4 @@
-"""`%load_ext rmqstore_spark`: tables in a notebook have few rows, are right for people, and are safe to look at."""
+"""Tables in a notebook (`%load_ext rmqstore_spark`) have few rows, are right for people, and are safe to look at."""
 
 from __future__ import annotations
 
