@@ -30,7 +30,7 @@ class RmqStoreDatasource(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         is_cut = self._wanted.get("name", "messages") == "messages"  # other tables are small, and cut as they are
-        number = {"minPartitions": max(1, parallelism)} if is_cut else {}
+        number: dict[str, Any] = {"minPartitions": max(1, parallelism)} if is_cut else {}
         return [
             ReadTask(
                 lambda task=task: tables(task),  # runs on any machine; secrets are in its environment

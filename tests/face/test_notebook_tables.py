@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -100,10 +101,10 @@ def test_a_history_is_drawn() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of IPython's own
 def test_the_extension() -> None:
-    shell = InteractiveShell()
+    shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
     rows = pa.table({"bytes": [2048]})
 
-    def shown() -> str | None:
+    def shown() -> Any:
         return shell.display_formatter.format(rows)[0].get("text/html")
 
     assert shown() is None
