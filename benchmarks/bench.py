@@ -28,6 +28,7 @@ from broker_rebuild import rebuild_rows
 from commands import command_rows
 from covering import covering_rows
 from dledger import dledger_rows
+from engines import engine_rows
 from generate import Store, size_of
 from kinds import kinds_rows
 from lookups import lookup_rows, selection_rows
@@ -70,6 +71,7 @@ SECTIONS = (
     "remote",
     "command",
     "all-cores",
+    "engines",
     "stream",
     "dledger",
     "kinds",
@@ -277,6 +279,8 @@ def main() -> None:
             rows += command_rows(stores, args.repeat, args.dir.resolve(), Path(scratch))
     if "all-cores" in sections:
         rows += all_cores_rows(stores, args.repeat)
+    if "engines" in sections:
+        rows += engine_rows(stores, args.repeat)
     if "dledger" in sections:
         rows += dledger_rows(stores, args.repeat)
     if "kinds" in sections:
