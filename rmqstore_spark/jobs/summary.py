@@ -218,6 +218,14 @@ def bytes_of_topics(store: Snapshot, facts: QueueFacts) -> dict[str, int] | None
     )
 
 
+def are_bytes_quick(store: Snapshot) -> bool:
+    """Are the bytes of topics known in a moment? A store with more topics than queues of which that holds is not looked
+    at."""
+    if not store.is_whole or len(store.queues.topics) > _MOST_QUEUES:
+        return False
+    return bytes_of_topics(store, queue_facts(store)) is not None
+
+
 def _topics(
     store: Snapshot, facts: QueueFacts, entries: Table, is_close: bool, span: tuple[int, int]
 ) -> Iterator[TopicSummary]:

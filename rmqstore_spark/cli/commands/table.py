@@ -44,13 +44,11 @@ _FIRST = {
 def _bytes_are_quick(paths: Sequence[str], given: dict[str, str]) -> bool:
     """Are the bytes of topics known in a moment, in all of the stores?"""
     from rmqstore_spark.cli.reading import stores_of
-    from rmqstore_spark.jobs.summary import bytes_of_topics
-    from rmqstore_spark.tables.queues import queue_facts
+    from rmqstore_spark.jobs.summary import are_bytes_quick
 
     where = {option: text for option, text in given.items() if option == "storePathCommitLog"}
     with heard(is_silent=True):  # what the table says as well
-        stores = stores_of(paths, where, with_queue_logs=True)
-        return all(store.is_whole and bytes_of_topics(store, queue_facts(store)) is not None for store in stores)
+        return all(map(are_bytes_quick, stores_of(paths, where, with_queue_logs=True)))
 
 
 def table_command(name: str) -> click.Command:
