@@ -21,6 +21,7 @@ answers for all of them: an offset up to which the units are surely live. The wa
 """
 
 import bisect
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -117,6 +118,7 @@ class LiveLog:
         self._reader = reader
         self._has_end = has_end
         self._proved: dict[int, _Proved] = {}  # by the start of the segment
+        self._learning = threading.Lock()  # segments are asked about side by side
         self._firsts: dict[int, Header | None] = {}  # first messages of segments, by the start of the segment
         self._seen: dict[tuple[str, int, bool], _Seen] = {}  # queues, by name and whether they are BatchCQs
 
@@ -267,7 +269,8 @@ class LiveLog:
         return self._proved.get(whole.start, _NOTHING)
 
     def _learn(self, whole: Extent, more: _Proved) -> None:
-        self._proved[whole.start] = self._known(whole).and_also(more)
+        with self._learning:
+            self._proved[whole.start] = self._known(whole).and_also(more)
 
     def _header_once(self, position: int) -> Header | None:
         """header() with a cache for the few units that are needed again and again, mostly the first ones of

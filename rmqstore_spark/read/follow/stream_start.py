@@ -1,7 +1,8 @@
 """The start of a stream in a store: `startingOffsets` and `startingTimestamp`, resolved once and never again."""
 
+import functools
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from rmqstore_spark.errors import OptionError, one_line
@@ -12,6 +13,7 @@ from rmqstore_spark.read.follow.edge import Reached
 from rmqstore_spark.read.follow.stream_offset import Queue, StoreOffset
 from rmqstore_spark.read.plan.groups import of_group, refuse_unread
 from rmqstore_spark.read.plan.prune import in_time, ranges_of
+from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_ends import queued_messages
@@ -21,6 +23,7 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 log = logging.getLogger(__name__)
 
 _NEVER = (1 << 63) - 1  # as a queue offset
+_NO_UNIT = -1  # as a physical offset
 
 
 def starts_of(stores: dict[Snapshot, Reached], options: StreamOptions) -> dict[str, StoreOffset]:
@@ -158,19 +161,30 @@ def _first_unit(
     first = StoreOffset(*reached)
     some = [queue for topic in among for queue in store.queues.all_of_topic(topic)]
     some = [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
-    for bounds in queue_bounds(store, some):
-        queue = bounds.queue
-        offset = starts.get((queue.topic, queue.queue_id))
-        if offset is None or (queue.is_batch and offset < bounds.end):
+    starting = functools.partial(_starting_unit, store, starts)
+    bounds = queue_bounds(store, some)
+    # Where requests take long, all queues are asked, side by side, even if the first one tells that it is of no use.
+    for unit in store.files.schedule.mapped(starting, bounds) if store.files.is_slow else map(starting, bounds):
+        if unit is None:
             return None
-        if offset >= bounds.end:
-            continue
-        unit = queue.unit(offset)
-        if unit is None or store.log.evidence(queue, offset, unit, may_walk_far=True) is not Evidence.LIVE:
-            return None
-        if unit.position < first.position:
-            first = StoreOffset(unit.position)
+        if unit != _NO_UNIT and unit < first.position:
+            first = StoreOffset(unit)
     return first
+
+
+def _starting_unit(store: Snapshot, starts: Mapping[Queue, int], bounds: QueueBounds) -> int | None:
+    """The physical offset of the message that a queue starts at, _NO_UNIT where it starts behind its end; None if
+    unknown."""
+    queue = bounds.queue
+    offset = starts.get((queue.topic, queue.queue_id))
+    if offset is None or (queue.is_batch and offset < bounds.end):
+        return None
+    if offset >= bounds.end:
+        return _NO_UNIT
+    unit = queue.unit(offset)
+    if unit is None or store.log.evidence(queue, offset, unit, may_walk_far=True) is not Evidence.LIVE:
+        return None
+    return unit.position
 
 
 def check_word(start: object) -> None:

@@ -4,12 +4,14 @@ The kernel derives from the units what a broker would put into queues and index 
 is compared with the files.
 """
 
+import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from native_io import Dispatched, Dispatcher, Walked
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
@@ -69,6 +71,12 @@ def check_log(store: Snapshot, view: LogView, part: LogPart) -> Iterator[Finding
     """Problems of a part of the log, and of its messages' queue units and index items."""
     queues = QueueStretch(store, view)
     index = IndexStretch(store, view, part.index, part.covered)
+    ahead = ReadAhead()
+    for piece in itertools.chain.from_iterable(part.blocks):
+        segment = piece.segment
+        start, stop = piece.start - segment.start, piece.stop - segment.start
+        store.files.prefetch_range(ahead, segment.path, segment.pin, start, stop)
+    store.files.read_from(ahead)
     for block in part.blocks:
         yield from _check_block(store, view, block, queues if part.has_queues else None, index if part.index else None)
         yield from queues.not_dispatched()
