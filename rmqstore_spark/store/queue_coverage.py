@@ -142,13 +142,14 @@ def _walk(
     store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue], asked: Callable[[Queue], bool]
 ) -> _Walked:
     begin = _from(store, extents[0].start)
-    threads = max(min(_THREADS, cores()), min(store.files.prices.concurrency, len(queues)))
+    shares = _shares(queues, max(min(_THREADS, cores()), min(store.files.prices.concurrency, len(queues))))
+    threads = len(shares)
     done = [0] * threads
 
     def walk(thread: int) -> _Walked:
         tiling = _tiling(extents)
         ends: list[QueueEnd] = []
-        for queue, first, chunks in _all_chunks(store, queues[thread::threads], begin):
+        for queue, first, chunks in _all_chunks(store, shares[thread], begin):
             tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
             all(map(tiling.add, chunks))  # until add() says that no more chunks are needed
             ends += [(queue, end) for end in tiling.ends]
@@ -165,6 +166,14 @@ def _walk(
     walked = [part.result() for part in parts]
     tiles = functools.reduce(_both, (each.tiles for each in walked))
     return _Walked(tiles, [end for each in walked for end in each.ends])
+
+
+def _shares(queues: Sequence[Queue], threads: int) -> list[list[Queue]]:
+    """The queues that each thread walks along. Those in a RocksDB are left to one, in their order: threads would drive
+    the pages of its records out of memory that others need next."""
+    in_files = [queue for queue in queues if queue.is_in_files]
+    shares = [in_files[thread::threads] for thread in range(threads)]
+    return [*filter(None, shares), [queue for queue in queues if not queue.is_in_files]]
 
 
 def _tiling(extents: Sequence[Extent]) -> Tiling:

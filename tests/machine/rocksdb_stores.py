@@ -1,6 +1,7 @@
 """Real stores with RocksDB in them, of which a file of a database is damaged: in every file, and all along it.
 
-    PYTHONPATH=.:tests python -m machine.rocksdb_stores 1 3000  # seed, mutations
+    PYTHONPATH=.:tests python -m machine.rocksdb_stores 1 3000    # seed, mutations
+    PYTHONPATH=.:tests python -m machine.rocksdb_stores 1 10000 2  # and how many paths and tables are tried each time
 
 Queues, configuration and popped messages are in these databases. Whatever is done to them, rows of messages are those
 of the log, and tables are those of the sound store, or say in the log of the program which database was not read
@@ -79,9 +80,12 @@ def _changed(data: bytes, at: int, deed: str, rng: random.Random) -> bytes:
     return data[: at + rng.choice((1, 5, 100))] + data[at:]
 
 
-def try_places(stores: list[Path], rng: random.Random, count: int, most: int | None = None) -> Iterator[Place]:
-    """Change each place once, in any order, and judge the store; gives what was tried."""
-    judges = {root: Judge(root) for root in stores}
+def try_places(
+    stores: list[Path], rng: random.Random, count: int, most: int | None = None, few: int = 4
+) -> Iterator[Place]:
+    """Change each place once, in any order, and judge the store; gives what was tried. Arguments as of places() and
+    Judge."""
+    judges = {root: Judge(root, few) for root in stores}
     every = places(stores, count)
     rng.shuffle(every)
     for place in itertools.islice(every, most):
@@ -101,10 +105,15 @@ def try_places(stores: list[Path], rng: random.Random, count: int, most: int | N
 
 def main() -> int:
     logging.getLogger("rmqstore_spark").propagate = False
-    seed, count = int(sys.argv[1]), int(sys.argv[2])
+    logging.getLogger("rmqstore_spark").addHandler(logging.NullHandler())  # else all is told on the screen
+    seed, count, few = [*map(int, sys.argv[1:]), 4][:3]
     with tempfile.TemporaryDirectory() as directory:
         stores = [flavours.unpack_store(name, Path(directory)) for name in STORES]
-        tried = [*try_places(stores, random.Random(seed), count)]
+        tried = []
+        for place in try_places(stores, random.Random(seed), count, few=few):
+            tried.append(place)
+            if len(tried) % 500 == 0:
+                print(len(tried), flush=True)
     print(f"seed {seed}: {len(tried)} mutations in {len({place.file for place in tried})} files")
     return 0
 

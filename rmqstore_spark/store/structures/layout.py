@@ -78,7 +78,7 @@ def queue_path(topic: str, queue_id: int) -> str | None:
     """
     if not 0 <= queue_id <= _MOST_QUEUE_ID or topic in ("", ".", "..") or "/" in topic or one_line(topic) != topic:
         return None
-    return os.path.join(topic, str(queue_id)) if len(os.fsencode(topic)) <= _MOST_NAME else None
+    return f"{topic}{os.sep}{queue_id}" if len(os.fsencode(topic)) <= _MOST_NAME else None
 
 
 @dataclass(frozen=True)

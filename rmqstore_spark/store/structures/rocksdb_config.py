@@ -7,10 +7,11 @@ Source: docs/format.md; org.apache.rocketmq.broker.config.v1.RocksDBConfigManage
 RocksDBOffsetSerializeWrapper, broker.config.v2.ConfigHelper, SerializationType.
 """
 
+import contextlib
 import itertools
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError, one_line
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Table = dict[str, Any]
 
 _MOST_ROWS = 5_000_000
-_DATA_VERSION = "kvDataVersionKey"  # a row that is no entry
+_DATA_VERSION = b"kvDataVersionKey"  # a row that is no entry
 # A key of v2: 1, table (two bytes), 2 for data; then texts, each after its length (two bytes).
 _V2, _V2_DATA = 1, 2
 _V2_TABLES: dict[Part, int] = {"offsets": 1, "topics": 3, "groups": 4}
@@ -86,12 +87,13 @@ def _read(database: "Database", path: str, part: Part, topics: Collection[str] |
     if path == "config/rdb":
         return _offsets_of_v2(database, topics) if part == "offsets" else _entries_of_v2(database, part)
     family = _FAMILIES[part] if path == "config/metadata" else "default"
-    entry = _offsets if part == "offsets" else _object
     prefixes = [b""] if topics is None else [os.fsencode(topic) + b"@" for topic in sorted(topics)]
     found: Table = {}
-    for key, value in itertools.chain.from_iterable(_pairs(database, family, prefix) for prefix in prefixes):
-        if key != _DATA_VERSION.encode():
-            found[_text(key, database)] = entry(value, database)
+    for some in itertools.chain.from_iterable(_blocks(database, family, prefix) for prefix in prefixes):
+        entries = [(_text(key, database), value) for key, value in some if key != _DATA_VERSION]
+        objects = _objects([value for _, value in entries], database)
+        parts = _offsets(objects, database) if part == "offsets" else objects
+        found.update(zip((name for name, _ in entries), parts, strict=True))
     return found
 
 
@@ -143,7 +145,12 @@ def _names(key: bytes, count: int, database: "Database") -> tuple[list[str], byt
     return names, rest
 
 
-def _pairs(database: "Database", family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+def _pairs(database: "Database", family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    return itertools.chain.from_iterable(_blocks(database, family, prefix))
+
+
+def _blocks(database: "Database", family: str, prefix: bytes) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+    """Keys that begin with a prefix, and their values, some at a time."""
     if family not in database.families:
         return  # a database without entries
     stop = prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
@@ -152,7 +159,16 @@ def _pairs(database: "Database", family: str, prefix: bytes = b"") -> Iterator[t
         count += len(entries)
         if count > _MOST_ROWS:
             raise _not_as(database, f"at most {_MOST_ROWS} rows", "more")
-        yield from entries.pairs()
+        yield entries.pairs()
+
+
+def _objects(values: Sequence[bytes], database: "Database") -> list[Table]:
+    """Entries that are objects, parsed as one list: a call of the parser takes longer than an entry."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(b"".join((b"[", b",".join(values), b"]")).decode())
+        if len(found) == len(values) and all(type(each) is dict for each in found):
+            return list(found)
+    return [_object(value, database) for value in values]
 
 
 def _object(value: bytes, database: "Database") -> Table:
@@ -165,10 +181,11 @@ def _object(value: bytes, database: "Database") -> Table:
     return found
 
 
-def _offsets(value: bytes, database: "Database") -> Table:
-    found = _object(value, database).get("offsetTable")
-    if not isinstance(found, dict):
-        raise _not_as(database, "an entry with offsetTable", f"{value!r:.100}")
+def _offsets(entries: list[Table], database: "Database") -> list[Table]:
+    found: list[Table] = [entry.get("offsetTable", ()) for entry in entries]
+    for entry, table in zip(entries, found, strict=True):
+        if not isinstance(table, dict):
+            raise _not_as(database, "an entry with offsetTable", f"{entry!r:.100}")
     return found
 
 

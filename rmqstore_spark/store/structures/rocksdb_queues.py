@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.light_queues import is_light
-from rmqstore_spark.store.format.queue_block import UNIT_SIZE
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile
 from rmqstore_spark.store.structures.layout import queue_path
@@ -40,6 +40,8 @@ _MOST_RUNS = 256  # rows of consecutive queue offsets; shorter holes between the
 _UNITS_OF_A_BLOCK = 1024  # more than a block of 32 KiB has
 _LEAST_SPAN, _MOST_SPAN = 4096, 4  # queue offsets of a queue; and times as many as there are records
 _FEW_BLOCKS = 256  # of a database that is read rather than asked for its topics
+_FEW_NEAR = 2  # units of which the others of their queue are not asked
+_NO_RECORDS = Records(np.zeros(0, np.int64), np.zeros((0, UNIT_SIZE), np.uint8))
 _KEY_OF_BOUNDS = len(b"\1max\1") + 4  # bytes after the topic, in column family `offset`
 
 
@@ -109,6 +111,33 @@ class RocksDBQueue(Queue):
     def opened(self, file: QueueFile) -> "_Opened":
         """The units of one of in_files."""
         return _Opened(self, file)
+
+    def any_unit(self, number: int) -> QueueUnit | None:
+        """One unit, as of a queue in files."""
+        found = self._near(number, 1)
+        return super().any_unit(number) if found is None else found[0] if len(found) else None
+
+    def block(self, number: int, count: int) -> QueueBlock:
+        """Units from a number on, as of a queue in files."""
+        found = self._near(number, count)
+        return super().block(number, count) if found is None else found
+
+    def _near(self, number: int, count: int) -> QueueBlock | None:
+        """A few units from a number on, up to the first hole, where nothing else was asked of the queue: its other
+        records are not read. None where something was, or more units are asked for."""
+        if number < 0 or count > _FEW_NEAR or self._bounds is not None or "_runs" in vars(self):
+            return None
+        key, end = key_of(self.prefix, number), key_of(self.prefix, number + count)
+        units = np.zeros((0, UNIT_SIZE), np.uint8)
+        while key < end:
+            page = self._pages.page(key, key_of(self.prefix, number + FEW_UNITS))
+            found = (page.of(self.prefix) or _NO_RECORDS).within(number + len(units), number + count)
+            are_next = found.numbers == number + len(units) + np.arange(len(found.numbers))
+            units = np.concatenate([units, found.units[are_next]])
+            if page.stop is None or not are_next.all() or not len(are_next):
+                break
+            key = page.stop
+        return QueueBlock.of(units.tobytes(), number)
 
     def on_a_page(self) -> Records | None:
         """All records, where there are some, without holes, and all on one page of the database; else None."""
@@ -272,7 +301,7 @@ class QueuesInRocksDB:
 
     def of_topic(self, topic: str) -> list[RocksDBQueue]:
         """The queues of a topic, by queueId."""
-        prefix = topic_prefix(os.fsencode(topic))
+        prefix = topic_prefix(topic)
         return [queue for queue in self._between(prefix, after(prefix)) if queue.topic == topic]
 
     def queue(self, topic: str, queue_id: int) -> RocksDBQueue | None:
@@ -287,7 +316,7 @@ class QueuesInRocksDB:
         found = []
         for topic, ids in names.items():
             if ids and all(queue_path(topic, queue_id) is not None for queue_id in (min(ids), max(ids))):
-                limit = after(topic_prefix(os.fsencode(topic)))
+                limit = after(topic_prefix(topic))
                 found += [RocksDBQueue(self._pages, QueueKey(topic, each), self.files, limit) for each in ids]
         return sorted(found, key=lambda queue: queue.prefix)
 

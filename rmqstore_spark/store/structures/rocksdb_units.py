@@ -72,14 +72,16 @@ class Records(NamedTuple):
         return Records(self.numbers[first:after], self.units[first:after])
 
 
-def topic_prefix(topic: bytes) -> bytes:
+@functools.lru_cache(maxsize=1024)
+def topic_prefix(topic: str) -> bytes:
     """The bytes that all keys of a topic begin with, and no others."""
-    return len(topic).to_bytes(4, "big") + b"\1" + topic + b"\1"
+    name = os.fsencode(topic)
+    return len(name).to_bytes(4, "big") + b"\1" + name + b"\1"
 
 
 def queue_prefix(topic: str, queue_id: int) -> bytes:
     """The bytes that all keys of a queue begin with, and no others."""
-    return topic_prefix(os.fsencode(topic)) + queue_id.to_bytes(4, "big") + b"\1"
+    return topic_prefix(topic) + queue_id.to_bytes(4, "big") + b"\1"
 
 
 def after(prefix: bytes) -> bytes | None:
@@ -136,8 +138,10 @@ class Page(NamedTuple):
 
     def has_all(self, prefix: bytes) -> bool:
         """Are all records of a queue in the page's range?"""
+        if not self.has(prefix) or self.stop is None or (self.prefixes and prefix < self.prefixes[-1]):
+            return self.has(prefix)
         end = after(prefix)
-        return self.has(prefix) and (self.stop is None or (end is not None and end <= self.stop))
+        return end is not None and end <= self.stop
 
 
 class _Walk(NamedTuple):
@@ -309,17 +313,29 @@ def _of_one_size(
         units = entries.values[starts[which][:, None] + np.arange(UNIT_SIZE)]
     if not len(keys):
         return
-    numbers = np.ascontiguousarray(keys[:, -_NUMBER_SIZE:]).view(">i8")[:, 0].astype(np.int64)
-    prefixes = np.ascontiguousarray(keys[:, :-_NUMBER_SIZE])
-    whole = prefixes.view(f"V{size - _NUMBER_SIZE}")[:, 0]
-    edges = [0, *(np.flatnonzero(whole[1:] != whole[:-1]) + 1).tolist(), len(whole)]
-    for begin, stop in itertools.pairwise(edges):
-        prefix = prefixes[begin].tobytes()
-        if queue_of(prefix) is None:
-            continue
-        records = Records(numbers[begin:stop], units[begin:stop])
-        if records.numbers[0] < 0 or records.numbers[-1] >= MOST_OFFSETS:  # bytes order negative ones last
-            fit = (records.numbers >= 0) & (records.numbers < MOST_OFFSETS)
-            records = Records(records.numbers[fit], records.units[fit])
-        if len(records.numbers):
-            yield prefix, records
+    rows = keys.view([("prefix", f"V{size - _NUMBER_SIZE}"), ("number", ">i8")])[:, 0]
+    prefixes, numbers = rows["prefix"], rows["number"].astype(np.int64)
+    fit = (numbers >= 0) & (numbers < MOST_OFFSETS)
+    if not fit.all():
+        prefixes, numbers, units = prefixes[fit], numbers[fit], units[fit]
+    edges = _edges(prefixes, numbers)
+    for prefix, (begin, stop) in zip(prefixes[edges[:-1]].tolist(), itertools.pairwise(edges), strict=True):
+        if queue_of(prefix) is not None:
+            yield prefix, Records(numbers[begin:stop], units[begin:stop])
+
+
+def _edges(prefixes: npt.NDArray[np.void], numbers: _Longs) -> list[int]:
+    """Where the records of each queue begin, and where the last ones end.
+
+    Args:
+        prefixes, numbers: of keys that are in order: if the first and the last of some have the same prefix, all have.
+    """
+    if not len(numbers):
+        return [0]
+    starts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    firsts, lasts = np.append(0, starts), np.append(starts, len(numbers)) - 1
+    if (prefixes[firsts] == prefixes[lasts]).all():
+        starts = starts[prefixes[starts] != prefixes[starts - 1]]
+    else:  # numbers of a queue begin where those of the one before end
+        starts = np.flatnonzero(prefixes[1:] != prefixes[:-1]) + 1
+    return [0, *starts.tolist(), len(numbers)]
