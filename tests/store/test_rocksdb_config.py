@@ -236,3 +236,16 @@ def test_a_database_that_changes_all_the_time(tmp_path: Path, monkeypatch: pytes
     found = config_in_rocksdb(str(tmp_path), "topics", Files())
     assert found is not None
     assert found.why_not == f"{tmp_path}/config/topics: its files come and go while they are read"
+
+
+@pytest.mark.parametrize(
+    "value", [b'{"offsetTable":{"0":1}', b'{"offsetTable":{}},{"offsetTable":{}}', b'{"offsets":{}}', b"[]", b"\xff"]
+)
+def test_an_entry_that_is_none_is_named(value: bytes, tmp_path: Path) -> None:
+    """Many are parsed at once; the one that is no object is told, and none is taken for another."""
+    sound = [(f"T{number}@G".encode(), json.dumps({"offsetTable": {"0": number}}).encode()) for number in range(50)]
+    rocksdb.write(tmp_path / "config" / "consumerOffsets", [{"default": [*sound, (b"T7@H", value)]}], {})
+    found = config_in_rocksdb(str(tmp_path), "offsets", Files())
+    assert found is not None
+    assert found.table is None
+    assert "expected an entry" in (found.why_not or "")

@@ -17,7 +17,7 @@ from support import flavours, reading
 
 from rmqstore_spark import Store
 from rmqstore_spark.read.pieces.task import Queued
-from rmqstore_spark.store import queue_bounds
+from rmqstore_spark.store import queue_bounds, queue_coverage
 from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_coverage import coverage
@@ -426,3 +426,64 @@ def test_a_last_record_that_is_not_found_again(tmp_path: Path) -> None:
     data[start + size + 1 : start + size + 5] = rocksdb.masked_crc(bytes(data[start : start + size + 1]))
     file.write_bytes(data)
     assert len(rows_of("consumequeue", builder.root)) == 20
+
+
+# ---- few units, and many records
+
+
+def test_units_near_a_place(tmp_path: Path, rng: random.Random) -> None:
+    """One unit or two, read without the rest of their queue, are those that the whole queue has; so they are where
+    numbers of a queue go on from those of the one before, with holes, and behind records of another form."""
+    numbers = {0: [*range(40), *range(43, 3000)], 1: [*range(3000, 3100)], 2: [3100], 3: []}
+    records = [
+        (rocksdb.queue_key(b"T", queue, n), (queue * 10_000 + n).to_bytes(8, "big") + SIZE + bytes(16))
+        for queue, some in numbers.items()
+        for n in some
+    ]
+    odd = [(rocksdb.queue_key(b"T", 2, n), bytes(28)) for n in (-1, -(1 << 63), (1 << 63) - 1)]
+    cut = rng.randrange(len(records))
+    rocksdb.write(tmp_path, [{"default": records[:cut] + odd}, {"default": records[cut:]}], {}, in_block=50)
+    whole = QueuesInRocksDB(str(tmp_path), Files())
+    assert [(queue.queue_id, queue.first, queue.end) for queue in whole] == [
+        (0, 0, 3000),
+        (1, 3000, 3100),
+        (2, 3100, 3101),
+    ]
+    for queue_id, some in numbers.items():
+        for number in (*some[:1], *some[-1:], 39, 40, 42, 43, 3000, 3100, -1, 1 << 62, rng.randrange(3200)):
+            for known in (False, True):
+                queue = QueuesInRocksDB(str(tmp_path), Files()).queue("T", queue_id)
+                assert queue is not None
+                if known:
+                    _ = queue.in_files
+                unit = queue.any_unit(number)
+                found = None if unit is None or not unit.is_message else unit.position
+                assert found == (queue_id * 10_000 + number if number in some else None), (queue_id, number, known)
+                block = queue.block(number, 2)
+                run = [n for n in (number, number + 1) if n in some] if number in some else []
+                assert block.only(block.are_messages).numbers.tolist() == run, (queue_id, number, known)
+
+
+def test_a_unit_costs_as_much_in_a_longer_queue(tmp_path: Path) -> None:
+    def nbytes(units: int) -> int:
+        records = [(rocksdb.queue_key(b"T", 0, n), n.to_bytes(8, "big") + SIZE + bytes(16)) for n in range(units)]
+        rocksdb.write(tmp_path / str(units), [{"default": records}], {}, in_block=400)
+        files = Files()
+        queue = QueuesInRocksDB(str(tmp_path / str(units)), files).queue("T", 0)
+        assert queue is not None
+        assert queue.any_unit(units - 10) is not None
+        return files.bytes
+
+    assert nbytes(12_000) < 1.2 * nbytes(4000)
+
+
+def test_one_thread_walks_along_records(store: Path, tmp_path: Path, rng: random.Random) -> None:
+    """Threads would drive each other's pages out, and fetch them again."""
+    queues = [*QueuesInRocksDB(str(in_rocksdb(store, tmp_path / "other", rng) / "consumequeue"), Files())]
+    in_files = [*Snapshot.find(str(store), Files()).queues]
+    for threads in (1, 5, 64):
+        shares = queue_coverage._shares(in_files + queues, threads)
+        assert shares[-1] == queues
+        assert sorted(map(id, (queue for share in shares for queue in share))) == sorted(map(id, in_files + queues))
+        assert all(shares[:-1])
+        assert len(shares) <= threads + 1
