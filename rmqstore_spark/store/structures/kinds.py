@@ -7,13 +7,14 @@ broker.config.v1.RocksDBConfigManager, broker.config.v2.ConfigStorage, store.roc
 tieredstore.metadata.DefaultMetadataStore.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from native_io import Wrapping
-from rmqstore_spark.errors import NotAStoreError
+from rmqstore_spark.errors import DeletedMeanwhileError, NotAStoreError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.dledger import DLEDGER
 from rmqstore_spark.store.structures.entries import Marks
@@ -166,14 +167,17 @@ def kind_with(root: str, files: Files, *parts: Part) -> Kind | None:
 
 
 def _wrapped_in_commitlog(root: str, files: Files) -> Iterator[tuple[str, WrappedLog]]:
-    """The first file in commitlog/, and its kind, if it has wrapped units (storePathDLedgerCommitLog)."""
+    """The first file in commitlog/, and its kind, if it has wrapped units (storePathDLedgerCommitLog). A broker may
+    delete the first file meanwhile."""
     directory = os.path.join(root, "commitlog")
     names = sorted(files.names(directory)) if files.is_directory(directory) else []
-    for name in (name for name in names[:1] if name.isascii() and name.isdigit()):
-        with files.file(os.path.join(directory, name)) as file:
-            kind = wrapped_log_of(file.read(0, HEAD), int(name))
-        if kind is not None:
-            yield os.path.join(directory, name), kind
+    for name in (name for name in names if name.isascii() and name.isdigit()):
+        with contextlib.suppress(DeletedMeanwhileError):
+            with files.file(os.path.join(directory, name)) as file:
+                kind = wrapped_log_of(file.read(0, HEAD), int(name))
+            if kind is not None:
+                yield os.path.join(directory, name), kind
+            return
 
 
 def refuse_to_write(root: str, files: Files) -> None:

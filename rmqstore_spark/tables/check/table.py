@@ -169,8 +169,10 @@ def _queue_parts(store: Snapshot, queues: list[Queue]) -> Iterator[QueuesPart]:
 def rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     """The findings of a part of a store."""
     found = iter(_findings(store, part))
+    can_write = None
     while some := list(itertools.islice(found, _ROWS)):
-        yield to_batch(some, is_writable=is_writable(store.root, store.files))
+        can_write = is_writable(store.root, store.files) if can_write is None else can_write
+        yield to_batch(some, is_writable=can_write)
 
 
 def _findings(store: Snapshot, part: Part) -> Iterator[Finding]:
