@@ -19,7 +19,7 @@ from interop.jars import Unavailable
 from interop.relay import Asked, Relay, relay
 from rmqstore_spark import Store
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 TOPIC = "T0007"
 # The most requests, and bytes, of a database of queues and of one of consumers' offsets, for one topic.
@@ -75,7 +75,7 @@ def test_answers_and_what_is_fetched(
         assert found.drop_columns(places) == ask(here).drop_columns(places), name
         assert 0 < asked.requests <= REQUESTS, (name, asked)
         assert asked.nbytes <= NBYTES + 4 * size, (name, asked, size)
-        assert asked.requests <= 10 or name != "queues", asked
+        assert asked.requests <= 16 or name != "queues", asked
 
 
 def of_databases(asked: dict[str, Asked]) -> Asked:

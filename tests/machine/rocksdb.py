@@ -19,7 +19,6 @@ import itertools
 import json
 import os
 import random
-import resource
 import shutil
 import sys
 import tarfile
@@ -28,6 +27,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from support import memory
 
 from native_io import masked_crc32c
 from rmqstore_spark.errors import DeletedMeanwhileError, RmqStoreError
@@ -354,7 +355,7 @@ def is_unchecked(data: bytes, name: str) -> bool:
 
 def bounded(work: Callable[[], Content], what: str) -> Content | None:
     """What is read, with bounds on time and memory; None: one clear error."""
-    before = time.process_time()
+    before, peak = time.process_time(), memory.peak()
     try:
         return work()
     except RmqStoreError as why:
@@ -364,7 +365,7 @@ def bounded(work: Callable[[], Content], what: str) -> Content | None:
     finally:
         spent = time.process_time() - before
         assert spent < _MOST_SECONDS, f"{what}: {spent} s"
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < _MOST_BYTES, what
+        assert memory.peak() <= max(peak, _MOST_BYTES), what
 
 
 def make_golden(first: int, after: int, packed: str) -> None:

@@ -62,7 +62,7 @@ def _is_compared(type_: pa.DataType) -> bool:
 
 
 def _value(rng: random.Random, table: pa.Table, field: pa.Field) -> Any:
-    value = table.column(field.name)[rng.randrange(len(table))].as_py()
+    value = table.column(field.name)[rng.randrange(len(table))].as_py() if len(table) else None
     if pa.types.is_string(field.type):
         return value if value is not None and rng.random() < 0.8 else rng.choice(("", "no such", 'a"b\\', "a\nb", "ä"))
     if pa.types.is_integer(field.type):
