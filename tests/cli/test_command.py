@@ -69,6 +69,7 @@ def test_help_names_every_command() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_with_an_example_that_works(command: str, store: Path, tmp_path: Path) -> None:
     ran = run(command, "--help")

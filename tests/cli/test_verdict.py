@@ -56,6 +56,8 @@ def pasted(commands: list[str], home: Path) -> Path | None:
     return made
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__.removeprefix("planted_"))
 def test_commands_mend_the_store(plant: Callable[[Planted], Iterator[tuple[Any, ...]]], tmp_path: Path) -> None:
     store = Planted(tmp_path / "store")

@@ -16,7 +16,7 @@ from support.contract import assert_pinned, assert_same, assert_told
 from interop import buckets
 from interop.jars import Unavailable
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ HEADERS = sorted(path.name for path in KERNEL.glob("*.h"))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("portable", [False, True])
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")

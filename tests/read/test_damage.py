@@ -69,7 +69,7 @@ def _fails(root: Path, **options: Any) -> BaseException:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("with_queues", [True, False])
+@pytest.mark.parametrize("with_queues", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_cut_at_every_byte(tmp_path: Path, with_queues: bool) -> None:
     store = _builder(tmp_path)
     if not with_queues:

@@ -143,7 +143,8 @@ QUICK = ("groups", "checkpoint", "indexfiles", "offsets_of")  # the others take 
 
 
 @pytest.mark.parametrize(
-    "call", [call if call in QUICK else pytest.param(call, marks=pytest.mark.slow) for call in CALLS]
+    "call",
+    [call if call in QUICK else pytest.param(call, marks=[pytest.mark.slow, pytest.mark.long]) for call in CALLS],
 )
 def test_what_is_left_comes(tmp_path: Path, deleting: Deleting, call: str) -> None:
     """Of each row what was so before, or what is after it; and of those that are there before and after, each."""

@@ -144,7 +144,7 @@ class Machine:
         return self.query.at.stores[str(store.root)].position
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10, pytest.param(25, marks=pytest.mark.slow)])
 def test_all_batches_are_a_batch_read_of_what_the_logs_became(tmp_path: Path, rng: random.Random, count: int) -> None:
     for number in range(count):
         Machine(tmp_path / str(number), random.Random(rng.randrange(1 << 32))).run(25)

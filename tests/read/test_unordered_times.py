@@ -197,7 +197,7 @@ def _check_copy(root: Path, target: Path, rng: random.Random) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(3))
 def test_times_select_what_a_filter_selects(number: int, tmp_path: Path, rng: random.Random) -> None:
     store = _Written(tmp_path / "store", rng)
     steps = [store.write, store.write, store.go_on_as_a_broker, store.cut]

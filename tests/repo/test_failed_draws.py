@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_draws_that_failed_once() -> None:
     for seed, draws in itertools.groupby(sorted(kept(), key=attrgetter("seed")), attrgetter("seed")):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(draw.test for draw in draws)]

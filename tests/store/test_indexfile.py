@@ -553,6 +553,7 @@ def test_every_lie_in_the_header(damaged: Damaged) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_flipped_bit(damaged: Damaged) -> None:
     """A broken link of a chain can look sound: the one damage that no lookup can notice."""
     hidden: dict[str, int] = defaultdict(int)

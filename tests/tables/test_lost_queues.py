@@ -92,7 +92,7 @@ def check(store: stores.StoreBuilder) -> None:
         assert at[name] == (later[0] if later else some[-1].queue_offset + 1)
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [15, pytest.param(60, marks=pytest.mark.slow)])
 def test_any_of_them(tmp_path: Path, rng: random.Random, count: int) -> None:
     for number in range(count):
         store = build(tmp_path / str(number), rng, rng.randrange(1, 80))

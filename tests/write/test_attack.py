@@ -463,6 +463,7 @@ def plant(ground: Ground, path: Path, rng: random.Random) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("part", range(4))
 def test_any_journal_that_fits_does_no_harm(ground: Ground, writer: str, part: int, rng: random.Random) -> None:
@@ -727,6 +728,7 @@ exec "$@"
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["another file system", "a directory of the same one"])
 @pytest.mark.parametrize("place", ["commitlog", "consumequeue", "index", "config", "consumequeue/TopicA/0"])
 def test_mount_points(ground: Ground, place: str, kind: str) -> None:
@@ -770,6 +772,7 @@ def test_mount_points(ground: Ground, place: str, kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("error", [OSError, RmqStoreError])
 @pytest.mark.parametrize("how", ["stretch", "exchange", "overwrite"])
 def test_what_fails_after_the_commit_point_is_told(

@@ -100,8 +100,7 @@ def run(script: str, *arguments: object) -> list[Any]:
     "queues",
     [
         *(1, 600),
-        pytest.param(512, marks=pytest.mark.slow),
-        *(pytest.param(count, marks=LONG) for count in (1000, 3000)),
+        *(pytest.param(count, marks=LONG) for count in (512, 1000, 3000)),
     ],
 )
 def test_of_any_number_of_queues(home: Path, queues: int) -> None:

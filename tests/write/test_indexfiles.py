@@ -41,7 +41,7 @@ def _items(data: bytes) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trial", range(8))
+@pytest.mark.parametrize("trial", range(4))
 def test_items_beyond_a_log_that_was_cut_off_go(tmp_path: Path, rng: random.Random, trial: int) -> None:
     """A broker indexes nothing while its last index file ends after the log; and one that we write ends with it."""
     builder = StoreBuilder(tmp_path, 4096, 100, index=True, index_slots=SLOTS, index_items=ITEMS)

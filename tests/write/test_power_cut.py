@@ -76,6 +76,7 @@ print(len(units), "messages")
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["one by one", "at once"])
 @pytest.mark.parametrize("action", ["new", "append", "rebuild"])
 def test_what_is_published_is_on_disk(tmp_path: Path, action: str, how: str) -> None:

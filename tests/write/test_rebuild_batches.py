@@ -224,6 +224,7 @@ def test_queues_that_no_message_makes_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_stopped_at_every_change(home: Path, stop: Stopper) -> None:
     """Queues of both kinds are the old ones or the new ones, and the next rebuild makes them."""
     packed = flavours.unpack_store("batchcq", home / "packed")

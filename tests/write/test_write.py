@@ -423,7 +423,12 @@ def test_topics_json_that_cannot_be_read(tmp_path: Path, rng: random.Random) -> 
     path = tmp_path / "config" / "topics.json"
     whole = path.read_text()
     path.write_text("{")
-    refuses(tmp_path, rng, RmqStoreError, r"topics.json: cannot be understood: .*; `rmqstore rebuild --config` makes it anew")
+    refuses(
+        tmp_path,
+        rng,
+        RmqStoreError,
+        r"topics.json: cannot be understood: .*; `rmqstore rebuild --config` makes it anew",
+    )
     (tmp_path / "config" / "topics.json.bak").write_text(whole)
     write(tmp_path, some_rows(rng, 3))
     assert len(assert_whole(tmp_path)) == 6
