@@ -3,6 +3,7 @@ the broker runs, once it is killed, and when it has deleted the commitlog's olde
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -55,10 +56,16 @@ def known(messages: list[Record]) -> list[Value]:
 
 
 def passes(root: Path) -> dict[str, int]:
-    """The last queueOffset that a pass has seen, by queue."""
-    path = root / "compaction" / "position-checkpoint"
-    table: dict[str, int] = json.loads(path.read_text())["queueOffsetMap"] if path.exists() else {}
-    return table
+    """The last queueOffset that a pass has seen, by queue. For a moment there is no such file while the broker replaces
+    it."""
+    for _ in range(20):
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            table: dict[str, int] = json.loads((root / "compaction" / "position-checkpoint").read_text())[
+                "queueOffsetMap"
+            ]
+            return table
+        time.sleep(0.05)
+    return {}
 
 
 def wait_for_passes(root: Path, before: dict[str, int]) -> None:
