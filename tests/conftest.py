@@ -30,7 +30,7 @@ SEED = os.environ.get("RMQ_TEST_SEED") or ("1" if IN_CI else str(secrets.randbel
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
 # What one worker has, one after the other, where there are several: all that starts Spark, a cluster of it too, so that
-# there is never more than one; the brokers in two halves, of which only one needs stores that brokers write
+# there is never more than one; the brokers in some parts, of which only one needs stores that brokers write
 # (`store_of`); and the store of 256 MiB. Workers begin with these, in this order: the longest first. (pytest 9 ignores
 # xdist's own groups.)
 TOGETHER = {
@@ -46,6 +46,12 @@ TOGETHER = {
     "tests/interop/test_moved.py": "brokers on what they wrote",
     "tests/interop/test_writing.py": "brokers on what they wrote",
     "tests/interop/test_hdfs.py": "brokers' HDFS",
+    "tests/interop/test_batches.py": "brokers of rarer stores",
+    "tests/interop/test_compacted.py": "brokers of rarer stores",
+    "tests/interop/test_dledger.py": "brokers of rarer stores",
+    "tests/interop/test_light_queues.py": "brokers of rarer stores",
+    "tests/interop/test_rocksdb.py": "brokers of rarer stores",
+    "tests/interop/test_tiered.py": "brokers of rarer stores",
     "tests/interop/": "brokers",
     "tests/read/test_select_bytes.py": "generated",
 }
