@@ -90,13 +90,18 @@ class Parts:
 
 def _first(reader: SegmentReader, start: int, stop: int) -> int | None:
     """The first place in [start, stop) where a unit seems to begin: found in a read about as large as it is far off.
-    Holes are not read: behind the closing blank of a segment there may be a gigabyte of them."""
-    for begin, end in reader.data_extents(start, stop):
-        step = _NEAR
+    Holes are not read: behind the closing blank of a segment there may be a gigabyte of them. Where they are is asked
+    only if no unit begins nearby: in memory (tmpfs) that takes as long as the file is large."""
+    near = min(start + _NEAR, stop)
+    found = reader.find(start, near) if start < near else None
+    if found is not None or near == stop:
+        return found
+    for begin, end in reader.data_extents(near, stop):
+        step = 2 * _NEAR
         while begin < end:
-            near = min(begin + step, end)
-            found = reader.find(begin, near)
+            far = min(begin + step, end)
+            found = reader.find(begin, far)
             if found is not None:
                 return found
-            begin, step = near, 2 * step
+            begin, step = far, 2 * step
     return None
