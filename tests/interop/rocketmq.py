@@ -253,6 +253,7 @@ class Broker:
             **self.sizes.settings(),
             **self.settings,
         }
+        self._port = given["listenPort"]  # which the settings may say
         if self._namesrv or self.beside:
             given["namesrvAddr"] = self.namesrv_address
         path = self.home / "conf" / "broker.conf"
