@@ -25,7 +25,7 @@ PLACES = {
     "follow_one_message.ipynb": ROOT,
 }
 NOTEBOOKS = [
-    pytest.param(path, id=path.name, marks=() if path.name == "follow_one_message.ipynb" else LONG)
+    pytest.param(path, id=path.name, marks=LONG if path.name.startswith("follow_a") else ())
     for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
 ]
 
