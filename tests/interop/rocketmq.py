@@ -228,7 +228,7 @@ class Broker:
     def configure(self) -> Path:
         """Writes the broker's configuration, for ports that are free now."""
         # The broker listens on port - 2 as well.
-        _, self._port, ha_port = free_ports(3)
+        _, port, ha_port = free_ports(3)
         given = {
             "brokerClusterName": "bench-cluster",
             "brokerName": self.name,
@@ -236,7 +236,7 @@ class Broker:
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
             "bindAddress": "127.0.0.1",  # 4.x does not know this one
-            "listenPort": self._port,
+            "listenPort": port,
             "haListenPort": ha_port,
             "storePathRootDir": self.root,
             "storePathCommitLog": self.root / "commitlog",

@@ -93,19 +93,13 @@ def test_to_a_new_disk(olds: dict[str, Path], tmp_path: Path) -> None:
         rest_of(client, 1)
 
 
-def test_to_a_new_host(olds: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("heading", "version", "name"),
+    [("To a new host", NEWEST, "new_host_store"), ("From 4.9 to 5.5", OLDEST, "store_for_5")],
+)
+def test_to_another_host(heading: str, version: str, name: str, olds: dict[str, Path], tmp_path: Path) -> None:
     root, (port,) = tmp_path / "new", free_ports(1)
-    names = {"sample_store": str(olds[NEWEST]), "new_host_store": str(root), "10.1.2.3:10911": f"127.0.0.1:{port}"}
-    walk("To a new host", names)
-    with moved(NEWEST, root, tmp_path / "home", port) as client:
-        ids_lead_to(client, root)
-        rest_of(client, 1)
-
-
-def test_from_the_oldest_to_the_newest(olds: dict[str, Path], tmp_path: Path) -> None:
-    root, (port,) = tmp_path / "new", free_ports(1)
-    names = {"sample_store": str(olds[OLDEST]), "store_for_5": str(root), "10.1.2.3:10911": f"127.0.0.1:{port}"}
-    walk("From 4.9 to 5.5", names)
+    walk(heading, {"sample_store": str(olds[version]), name: str(root), "10.1.2.3:10911": f"127.0.0.1:{port}"})
     with moved(NEWEST, root, tmp_path / "home", port) as client:
         ids_lead_to(client, root)
         rest_of(client, 1)

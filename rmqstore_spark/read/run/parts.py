@@ -4,6 +4,7 @@ Decoded data stays in the processor's cache on its way to the taker, if little e
 that read at the same time should be close together in the log: a part is the next MiB or two.
 """
 
+import itertools
 import threading
 
 from rmqstore_spark.read.pieces.task import Scanned, Task
@@ -93,11 +94,8 @@ def _first(reader: SegmentReader, start: int, stop: int) -> int | None:
     Holes are not read: behind the closing blank of a segment there may be a gigabyte of them. Where they are is asked
     only if no unit begins nearby: in memory (tmpfs) that takes as long as the file is large."""
     near = min(start + _NEAR, stop)
-    found = reader.find(start, near) if start < near else None
-    if found is not None or near == stop:
-        return found
-    for begin, end in reader.data_extents(near, stop):
-        step = 2 * _NEAR
+    for begin, end in itertools.chain([(start, near)], reader.data_extents(near, stop)):
+        step = _NEAR
         while begin < end:
             far = min(begin + step, end)
             found = reader.find(begin, far)
