@@ -377,8 +377,7 @@ def _outer_units(files: Files, queues: list[Queue], begin: int, asked: Asked) ->
         are_alone[here] = (heads.counts < 0) | _may_have_more(heads, last)
         which, of = asked.part(here.start, here.stop), asked.numbers[numbers]
         found.places[:, numbers], are_asked_alone[numbers] = heads.places(which.queues, of, width)
-    if any(not queue.is_in_files for queue in queues):
-        ends = _record_ends(queues, asked, width, begin)
+    if (ends := _record_ends(queues, asked, width, begin)) is not None:
         found.put_records(ends, width)
         are_alone[ends.rows] = are_asked_alone[ends.numbers] = False
     alone = np.flatnonzero(are_alone).tolist()
@@ -389,7 +388,10 @@ def _outer_units(files: Files, queues: list[Queue], begin: int, asked: Asked) ->
     return found
 
 
-def _record_ends(queues: list[Queue], asked: Asked, width: int, begin: int) -> "RecordEnds":
+def _record_ends(queues: list[Queue], asked: Asked, width: int, begin: int) -> "RecordEnds | None":
+    """The outer units of queues in RocksDB; None where none is there."""
+    if all(queue.is_in_files for queue in queues):
+        return None
     # Imported here, as most stores have no such database.
     from rmqstore_spark.store.structures.rocksdb_ends import record_ends
 
@@ -405,8 +407,7 @@ def places_of(files: Files, queues: list[Queue], asked: Asked) -> _Longs:
         numbers = slice(*asked.starts[[at, stop]].tolist())
         heads, some = queue_heads(queues[at:stop], FEW_UNITS, files), asked.part(at, stop)
         found[:, numbers], are_alone[numbers] = heads.places(some.queues, some.numbers, FEW_UNITS)
-    if any(not queue.is_in_files for queue in queues):
-        ends = _record_ends(queues, asked, FEW_UNITS, 0)
+    if (ends := _record_ends(queues, asked, FEW_UNITS, 0)) is not None:
         found[:, ends.numbers], are_alone[ends.numbers] = ends.places, False
     _look_for(files, queues, asked, np.unique(asked.queues[are_alone]).tolist(), found)
     return found

@@ -249,3 +249,14 @@ def test_an_entry_that_is_none_is_named(value: bytes, tmp_path: Path) -> None:
     assert found is not None
     assert found.table is None
     assert "expected an entry" in (found.why_not or "")
+
+
+def test_broken_entries_that_make_whole_ones_together(tmp_path: Path) -> None:
+    """There are as many objects between commas as there are entries, and each has what it needs."""
+    values = [b'{"offsetTable":{"0":1}', b'"b":2}', b'{"offsetTable":{}},{"offsetTable":{}}']
+    entries = [(f"T{number}@G".encode(), value) for number, value in enumerate(values)]
+    rocksdb.write(tmp_path / "config" / "consumerOffsets", [{"default": entries}], {})
+    found = config_in_rocksdb(str(tmp_path), "offsets", Files())
+    assert found is not None
+    assert found.table is None
+    assert "expected an entry that is an object" in (found.why_not or "")

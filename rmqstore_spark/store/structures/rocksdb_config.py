@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError, one_line
@@ -32,6 +32,8 @@ _V2_TABLES: dict[Part, int] = {"offsets": 1, "topics": 3, "groups": 4}
 _V2_JSON = 1  # the byte before a value
 _SEPARATOR = 1
 _NUMBER_SIZE = 4  # bytes of a queueId
+_JSON_SPACES = " \t\n\r"
+_parsed = json.JSONDecoder().raw_decode  # a value and where it ends: half the time of json.loads for a short text
 _FAMILIES: dict[Part, str] = {"topics": "topic", "groups": "subscriptionGroup", "offsets": "consumerOffset"}
 
 
@@ -91,7 +93,7 @@ def _read(database: "Database", path: str, part: Part, topics: Collection[str] |
     found: Table = {}
     for some in itertools.chain.from_iterable(_blocks(database, family, prefix) for prefix in prefixes):
         entries = [(_text(key, database), value) for key, value in some if key != _DATA_VERSION]
-        objects = _objects([value for _, value in entries], database)
+        objects = [_object(value, database) for _, value in entries]
         parts = _offsets(objects, database) if part == "offsets" else objects
         found.update(zip((name for name, _ in entries), parts, strict=True))
     return found
@@ -162,23 +164,14 @@ def _blocks(database: "Database", family: str, prefix: bytes) -> Iterator[Iterat
         yield entries.pairs()
 
 
-def _objects(values: Sequence[bytes], database: "Database") -> list[Table]:
-    """Entries that are objects, parsed as one list: a call of the parser takes longer than an entry."""
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(b"".join((b"[", b",".join(values), b"]")).decode())
-        if len(found) == len(values) and all(type(each) is dict for each in found):
-            return list(found)
-    return [_object(value, database) for value in values]
-
-
 def _object(value: bytes, database: "Database") -> Table:
-    try:
-        found = json.loads(value.decode())
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise _not_as(database, "an entry that is an object", f"{value!r:.100}")
-    return found
+    """An entry that is an object. Each is parsed by itself, as broken ones might make whole ones together."""
+    with contextlib.suppress(ValueError, RecursionError):
+        text = value.decode().strip(_JSON_SPACES)
+        found, end = _parsed(text)
+        if type(found) is dict and end == len(text):
+            return found
+    raise _not_as(database, "an entry that is an object", f"{value!r:.100}")
 
 
 def _offsets(entries: list[Table], database: "Database") -> list[Table]:
