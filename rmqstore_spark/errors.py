@@ -4,6 +4,7 @@ The classes give rmqstore_spark as their module, where users import them from: S
 """
 
 import re
+from collections.abc import Sequence
 from itertools import takewhile
 from operator import eq
 
@@ -12,6 +13,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 _MOST_COMPARED = 500  # names
 _NEAR = 0.65  # the share of two texts that is equal: a smaller share would be a guess
 _MOST_QUOTED = 200  # characters
+_MOST_NAMED = 5  # names that an error lists
 
 
 def one_line(text: object) -> str:
@@ -100,6 +102,11 @@ def nearest(name: str, known: list[str]) -> str:
     likely = heapq.nlargest(_MOST_COMPARED, lower, key=lambda candidate: _same_ends(candidate, wanted))
     close = difflib.get_close_matches(wanted, likely, n=1, cutoff=_NEAR)
     return f" Did you mean {lower[close[0]]!r}?" if close else ""
+
+
+def some_of(known: Sequence[str]) -> str:
+    """The first names of those that are known, for the end of an error."""
+    return (", ".join(map(quoted, known[:_MOST_NAMED])) or "none") + ", ..." * (len(known) > _MOST_NAMED)
 
 
 def _same_ends(one: str, other: str) -> int:

@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.read.plan.groups import no_offset_of
 
 # What one row is, and the columns that name it.
 BY = {"group": ["group"], "topic": ["group", "topic"], "queue": ["group", "topic", "queueId"]}
@@ -34,7 +35,7 @@ def lag(offsets: pa.Table, by: str = "group", group: str | None = None) -> pa.Ta
     if group is not None:
         known = set(offsets["group"].to_pylist())
         if group not in known:
-            raise OptionError(f"no offset of group {group!r} is known.{nearest(group, sorted(known))}")
+            raise OptionError(no_offset_of(group, sorted(known)))
         offsets = offsets.filter(pc.equal(offsets["group"], group))
     left = pc.max_element_wise(offsets["lag"], 0, skip_nulls=False)
     offsets = offsets.set_column(offsets.schema.get_field_index("lag"), "lag", left)

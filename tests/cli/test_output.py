@@ -193,7 +193,7 @@ def test_lag_of_one_group(consumed: Path) -> None:
     assert (row["queues"], row["behind"], row["lag"]) == (4, 3, 25)
     ran = run("lag", consumed, "--group", "slo")
     assert (ran.code, ran.out) == (2, "")
-    assert "no offset of group 'slo' is known. Did you mean 'slow'?" in ran.err
+    assert "no store has an offset of consumer group 'slo'. Did you mean 'slow'?" in ran.err
 
 
 # ---- show

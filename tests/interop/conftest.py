@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,11 @@ def store_of(pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory)
         seed = secrets.randbelow(1 << 31)
         return scenario.write(version, directory, Sizes(), seed=seed, plain=300, largest=1 << 20)
 
-    # The factory is not for threads.
-    directories = {version: tmp_path_factory.mktemp(f"written-{version}") for version in TRIED}
-    stores = {version: pool.submit(write, version, directories[version]) for version in TRIED}
-    return lambda version: stores[version].result()
+    @cache
+    def written(version: str) -> Future[Written]:
+        return pool.submit(write, version, tmp_path_factory.mktemp(f"written-{version}"))
+
+    return lambda version: written(version).result()
 
 
 @pytest.fixture(scope="session")

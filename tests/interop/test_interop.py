@@ -54,7 +54,7 @@ def assert_acknowledged(acks: list[Record], rows: list[Record]) -> None:
         assert (row["queueId"], row["queueOffset"]) == (ack["queueId"], ack["queueOffset"]) or parked
 
 
-@pytest.fixture(params=rocketmq.TRIED)
+@pytest.fixture(params=rocketmq.EACH)
 def written(request: pytest.FixtureRequest, store_of: Callable[[str], Written]) -> Written:
     return store_of(request.param)
 

@@ -18,7 +18,7 @@ from rmqstore_spark.tables.traces import TRACES
 pytestmark = pytest.mark.interop
 
 
-@pytest.mark.parametrize("version", rocketmq.TRIED)
+@pytest.mark.parametrize("version", rocketmq.EACH)
 def test_delayed_transactions_and_in_flight(version: str, store_of: Callable[[str], Written]) -> None:
     assert_scenario(store_of(version).root, version)
 

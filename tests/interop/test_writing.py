@@ -19,14 +19,13 @@ import rmqstore_spark
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
-from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, TRIED, VERSIONS, Broker, usually
+from interop.rocketmq import ALL_VERSIONS, EACH, NEWEST, OLDEST, VERSIONS, Broker, usually
 from interop.scenario import Written
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.fs import calls
 
 pytestmark = pytest.mark.interop
-LONG = (pytest.mark.slow, pytest.mark.long)
 
 StoreOf = Callable[[str], Written]
 AcceptOurs = Callable[..., None]
@@ -37,7 +36,7 @@ def test_a_new_store(accept_ours: AcceptOurs, rng: random.Random, version: str) 
     accept_ours("new", version, lambda _, root: small_store(root, rng), sizes=SMALL)
 
 
-@pytest.mark.parametrize("version", [pytest.param(each, marks=() if each == OLDEST else LONG) for each in TRIED])
+@pytest.mark.parametrize("version", EACH)
 def test_one_that_its_broker_wrote_and_we_appended_to(
     store_of: StoreOf, tmp_path: Path, rng: random.Random, version: str
 ) -> None:

@@ -69,7 +69,8 @@ def _fails(root: Path, **options: Any) -> BaseException:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("with_queues", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("with_queues", [True, False])
 def test_cut_at_every_byte(tmp_path: Path, with_queues: bool) -> None:
     store = _builder(tmp_path)
     if not with_queues:

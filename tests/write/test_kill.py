@@ -99,6 +99,7 @@ def test_stopped_again_while_cleaning_up(home: Path, stop: Stopper, rng: random.
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("error", STOPS)
 def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before, root = home / "before", home / "store"
@@ -125,6 +126,7 @@ def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: typ
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("error", STOPS)
 def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before, root = home / "before", home / "store"

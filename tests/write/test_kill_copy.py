@@ -14,6 +14,7 @@ from rmqstore_spark import Store
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("error", STOPS)
 def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     """A copy that is killed is not there, or whole; and the next one is."""

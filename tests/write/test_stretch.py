@@ -105,6 +105,7 @@ def test_what_a_broker_has_cut_off_stays_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("error", STOPS)
 def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before = home / "before"

@@ -4,7 +4,7 @@ import itertools
 import logging
 from collections.abc import Collection, Iterator, Mapping
 
-from rmqstore_spark.errors import OptionError, nearest, one_line, quoted
+from rmqstore_spark.errors import OptionError, nearest, one_line, quoted, some_of
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.plan.unqueued import queues_know_all
 from rmqstore_spark.store.format.light_queues import is_light
@@ -120,7 +120,4 @@ def _queues(store: Snapshot, topic: str) -> set[int]:
 
 def _unknown(topic: str, known: Collection[str]) -> str:
     users_first = sorted(known, key=lambda name: (name.startswith(("%", "RMQ_SYS_")), name))
-    some = ", ".join(map(repr, users_first[:5])) or "none"
-    return (
-        f"unknown topic {quoted(topic)}.{nearest(topic, list(known))} The store has {some}{', ...' * (len(known) > 5)}"
-    )
+    return f"unknown topic {quoted(topic)}.{nearest(topic, list(known))} The store has {some_of(users_first)}"

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.errors import OptionError, nearest, one_line, quoted
+from rmqstore_spark.errors import OptionError, nearest, one_line, quoted, some_of
 from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.store.elsewhere import offsets_elsewhere
 from rmqstore_spark.store.format.light_queues import is_light
@@ -43,10 +43,14 @@ def check_group(stores: list[Snapshot], group: str, asked: str) -> None:
             f"{unread.what}, which is not read; give the offsets that `mqadmin consumerProgress` shows of the group "
             'as startingOffsets, {"topic": {"0": 17}}'
         )
-    some = ", ".join(map(repr, known[:5])) or "none"
-    raise OptionError(
-        f"{asked}: no store has an offset of consumer group {quoted(group)}.{nearest(group, known)} "
-        f"Groups with offsets are {some}{', ...' * (len(known) > 5)}"
+    raise OptionError(f"{asked}: {no_offset_of(group, known)}")
+
+
+def no_offset_of(group: str, known: list[str]) -> str:
+    """What an error says of a group that is none of those with an offset."""
+    return (
+        f"no store has an offset of consumer group {quoted(group)}.{nearest(group, known)} "
+        f"Groups with offsets are {some_of(known)}"
     )
 
 
