@@ -131,6 +131,8 @@ cdef extern from "tiling.h" nogil:
         int64_t number
         int64_t at
         int64_t end
+        int64_t queue_count
+        int64_t queue_bytes
         int asked
         rmq_tile first
         rmq_tile last

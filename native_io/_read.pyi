@@ -262,6 +262,10 @@ class Tiling:
         """The sums over all queues so far; they change when units are added."""
 
     @property
+    def units(self) -> tuple[int, int]:
+        """The number of the queue's units in stretches, and the bytes of their messages."""
+
+    @property
     def ends(self) -> list[tuple[int, int, int]]:
         """Physical offset, size and queue offset of the queue's first and last unit in a stretch: one entry where both
         are the same unit, none without a unit."""

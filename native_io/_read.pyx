@@ -375,7 +375,7 @@ cdef class Tiling(OneAtATime):
         self.tiling.asked_bytes = &found[6, 0]
         self.tiling.latest = &found[7, 0]
         self.tiling.followed = &found[8, 0]
-        self.tiling.unit_size = 0
+        self.tiling.unit_size = self.tiling.queue_count = self.tiling.queue_bytes = 0
         self.tiling.first.position = -1
 
     def begin(self, int64_t number, *, int64_t unit_size, bint asked):
@@ -383,6 +383,7 @@ cdef class Tiling(OneAtATime):
         self.enter()
         self.tiling.unit_size, self.tiling.number, self.tiling.asked = unit_size, number, asked
         self.tiling.at = self.tiling.end = 0
+        self.tiling.queue_count = self.tiling.queue_bytes = 0
         self.tiling.first.position = -1
         self.leave()
 
@@ -402,6 +403,10 @@ cdef class Tiling(OneAtATime):
     @property
     def tiles(self):
         return Tiles(*np.asarray(self.found))
+
+    @property
+    def units(self):
+        return self.tiling.queue_count, self.tiling.queue_bytes
 
     @property
     def ends(self):

@@ -30,6 +30,7 @@ typedef struct {
     int64_t *followed;      /* the end of the last unit whose queue has a unit in a later segment, too */
     /* The queue that is walked: */
     int64_t unit_size, number, at, end;
+    int64_t queue_count, queue_bytes; /* its units in stretches, and their messages' bytes */
     int asked;
     rmq_tile first, last; /* its units in stretches; position -1: none yet */
     int64_t last_at;      /* in which stretch the last one is */
@@ -68,6 +69,8 @@ static inline void rmq_add_tiles(rmq_tiling *t, const rmq_tiles *of, const uint8
     if (t->first.position < 0) t->first = rmq_tile_at(t, units, of->first);
     t->open_ends[s] += of->ends - of->begins;
     t->counts[s] += of->count;
+    t->queue_count += of->count;
+    t->queue_bytes += of->bytes;
     if (t->end > t->furthest[s]) t->furthest[s] = t->end;
     if (t->end > t->stops[s]) t->crossed[s] = 1;
     if (t->last.position > t->latest[s]) t->latest[s] = t->last.position;

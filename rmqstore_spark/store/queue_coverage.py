@@ -17,7 +17,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,7 @@ _LARGE = 64 * 1024  # bytes: of a larger message only the head and the tail are 
 
 Gaps = list[tuple[int, int]]
 QueueEnd = tuple[Queue, tuple[int, int, int]]  # a queue, and a unit's physical offset, size and queue offset
+QueueUnits = tuple[Queue, int, int]  # a queue, the number of its units, and their messages' bytes
 _Array = npt.NDArray[np.int64]
 
 
@@ -81,13 +82,54 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
     """
     if not extents:
         return []
-    queues = [queue for queue in store.queues.with_batch if not queue.is_lmq]
+    queues = _proving(store)
+    return _judged(store, extents, queues, _walk(store, extents, queues, asked))
+
+
+def coverage_of_each(
+    store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue], bool]
+) -> tuple[list[Gaps], Iterable[QueueUnits]]:
+    """What each queue knows of extents.
+
+    Args:
+        extents, asked: as in coverage().
+
+    Returns:
+        the parts of each extent of which the queues prove nothing; and the units outside of them, of each queue that
+        was asked for and has some. Only where queues know units in these parts, they are walked along once more, when
+        the units are asked for.
+    """
+    if not extents:
+        return [], ()
+    queues = _proving(store)
     walked = _walk(store, extents, queues, asked)
+    found = _judged(store, extents, queues, walked)
+    gaps = [
+        [(extent.start, extent.stop)] if each.gaps is None else each.gaps
+        for extent, each in zip(extents, found, strict=True)
+    ]
+    # Gaps are where no unit is, but for the last one of an extent: what is not proved live.
+    last = [some[-1] if some else (extent.stop, extent.stop) for extent, some in zip(extents, gaps, strict=True)]
+    if all(
+        stop < extent.stop or start >= furthest
+        for (start, stop), extent, furthest in zip(last, extents, walked.tiles.furthest.tolist(), strict=True)
+    ):
+        return gaps, walked.units
+    return gaps, _units_of_each(store, _outside(extents, gaps), [queue for queue in queues if asked(queue)])
+
+
+def _proving(store: Snapshot) -> list[Queue]:
+    """The queues that have each message once."""
+    return [queue for queue in store.queues.with_batch if not queue.is_lmq]
+
+
+def _judged(store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue], walked: "_Walked") -> list[Coverage]:
+    """The coverage of extents, after a walk along all queues."""
     tiles = walked.tiles
     is_sound = tiles.crossed == 0
     false = liars(store, walked.ends)
     if false:
-        is_sound &= _walk(store, extents, false, asked).tiles.counts == 0
+        is_sound &= _walk(store, extents, false, lambda queue: False).tiles.counts == 0
     furthest = np.maximum(tiles.furthest, [extent.start for extent in extents])
     gaps = [
         [(end, extent.stop)] if end < extent.stop else []
@@ -114,28 +156,31 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
     return [Coverage(gaps[at] if is_sound[at] else None, *_asked(tiles, at)) for at in range(len(extents))]
 
 
-def units_of_each(
-    store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue]
-) -> Iterator[tuple[Queue, int, int]]:
-    """For each queue the number of its units in some extents, and the bytes of their messages, as the queue claims."""
-    if not extents:
-        return
-    tiling = _tiling(extents)
-    counted = summed = 0  # of the queues before
-    for queue, first, chunks in _all_chunks(store, queues, _from(store, extents[0].start)):
-        tiling.begin(first, unit_size=queue.unit_size, asked=True)
-        all(map(tiling.add, chunks))
-        count, nbytes = int(tiling.tiles.asked_counts.sum()), int(tiling.tiles.asked_bytes.sum())
-        yield queue, count - counted, nbytes - summed
-        counted, summed = count, nbytes
+def _units_of_each(store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue]) -> Iterable[QueueUnits]:
+    """The units in some extents of each queue that has any, as the queue claims."""
+    return _walk(store, extents, queues, lambda queue: True).units if extents else ()
+
+
+def _outside(extents: Sequence[Extent], gaps: Sequence[Gaps]) -> list[Extent]:
+    """The parts of extents outside of their gaps."""
+    parts = []
+    for extent, some in zip(extents, gaps, strict=True):
+        starts = [extent.start, *(stop for _, stop in some)]
+        stops = [*(start for start, _ in some), extent.stop]
+        parts += [
+            replace(extent, start=start, stop=stop) for start, stop in zip(starts, stops, strict=True) if start < stop
+        ]
+    return parts
 
 
 @dataclass(frozen=True)
 class _Walked:
-    """The result of a walk along queues: what they know of extents, and each queue's first and last unit in one."""
+    """The result of a walk along queues: what they know of extents, each queue's first and last unit in one, and the
+    units of each queue that was asked for."""
 
     tiles: Tiles
     ends: list[QueueEnd]
+    units: list[QueueUnits]
 
 
 def _walk(
@@ -149,12 +194,17 @@ def _walk(
     def walk(thread: int) -> _Walked:
         tiling = _tiling(extents)
         ends: list[QueueEnd] = []
+        units: list[QueueUnits] = []
         for queue, first, chunks in _all_chunks(store, shares[thread], begin):
-            tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
+            is_asked = asked(queue)
+            tiling.begin(first, unit_size=queue.unit_size, asked=is_asked)
             all(map(tiling.add, chunks))  # until add() says that no more chunks are needed
-            ends += [(queue, end) for end in tiling.ends]
+            found = tiling.ends
+            ends += [(queue, end) for end in found]
+            if found and is_asked:
+                units.append((queue, *tiling.units))
             done[thread] += 1
-        return _Walked(tiling.tiles, ends)
+        return _Walked(tiling.tiles, ends, units)
 
     with ThreadPoolExecutor(threads) as pool:
         parts = [pool.submit(walk, thread) for thread in range(threads)]
@@ -165,7 +215,7 @@ def _walk(
             reported = now
     walked = [part.result() for part in parts]
     tiles = functools.reduce(_both, (each.tiles for each in walked))
-    return _Walked(tiles, [end for each in walked for end in each.ends])
+    return _Walked(tiles, [end for each in walked for end in each.ends], [one for each in walked for one in each.units])
 
 
 def _shares(queues: Sequence[Queue], threads: int) -> list[list[Queue]]:

@@ -15,15 +15,13 @@ from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column, arrow_schema
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.query.options import ReadOptions, Use, going_with
 from rmqstore_spark.query.selection import ALL, ANY, EVERYTHING, Selection
-from rmqstore_spark.read.pieces.queue_claims import asked_queues
+from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked
 from rmqstore_spark.read.pieces.task import Scanned, Task
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.read.run.told import say_passed_over
-from rmqstore_spark.store.queue_coverage import Gaps, coverage, units_of_each
+from rmqstore_spark.store.queue_coverage import Gaps, coverage_of_each
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.consumequeue import Queue
-from rmqstore_spark.store.structures.segments import Extent
 from rmqstore_spark.tables.columns import array, numbers
 from rmqstore_spark.tables.messages import messages
 from rmqstore_spark.tables.picked import HOW_TO_READ
@@ -56,21 +54,22 @@ def usage_of(
     """
     if store.faults and options.mode == "FAILFAST":
         raise DamagedStoreError(str(store.faults[0]))
-    queues = _queues(store, options.selection) if _OF_QUEUES.issuperset(by) else None
-    gaps = None if queues is None else _gaps(store)
-    size = store.log.size if gaps is None else sum(stop - start for some in gaps for start, stop in some)
+    if not (_OF_QUEUES.issuperset(by) and _do_queues_tell(store, options.selection)):
+        too_large = most_bytes is not None and store.log.size > most_bytes
+        return None if too_large else _of_log(store, options, by)
+    gaps, of_each = coverage_of_each(store, store.log.extents, lambda queue: is_asked(queue, options.selection))
+    size = sum(stop - start for some in gaps for start, stop in some)
     if most_bytes is not None and size > most_bytes:
         return None
-    if queues is None or gaps is None or size > store.log.size // 2:
+    if size > store.log.size // 2:
         return _of_log(store, options, by)
     schema = _schema(by)
     rows: dict[tuple[str | int, ...], list[int]] = {}
-    for queue, count, nbytes in units_of_each(store, _covered(store.log.extents, gaps), queues):
-        if count:
-            known: dict[str, str | int] = {"topic": queue.topic, "queueId": queue.queue_id}
-            sums = rows.setdefault(tuple(known[name] for name in by), [0, 0])
-            sums[0] += count
-            sums[1] += nbytes
+    for queue, count, nbytes in of_each:
+        known: dict[str, str | int] = {"topic": queue.topic, "queueId": queue.queue_id}
+        sums = rows.setdefault(tuple(known[name] for name in by), [0, 0])
+        sums[0] += count
+        sums[1] += nbytes
     columns = list(zip(*((*key, *sums) for key, sums in rows.items()), strict=True)) or [()] * len(schema)
     of_queues = pa.table([array(each, field.type) for each, field in zip(columns, schema, strict=True)], schema)
     if not size:
@@ -86,35 +85,12 @@ def _of_log(store: Snapshot, options: ReadOptions, by: Sequence[str]) -> tuple[p
     return _of_batches(messages(store, _to_read(options), options.selection, _columns(by)), by), LOG
 
 
-def _queues(store: Snapshot, selection: Selection) -> list[Queue] | None:
-    """The queues with all selected messages, if queues can tell how many these are; else None. A unit of a BatchCQ does
-    not prove how many messages a batch has."""
+def _do_queues_tell(store: Snapshot, selection: Selection) -> bool:
+    """Can queues tell how many messages are selected? A unit of a BatchCQ does not prove how many messages a batch
+    has."""
     if replace(selection, topic=ANY, assigned=None, queue_id=ALL) != EVERYTHING or store.is_of_known_queues:
-        return None
-    queues = asked_queues(store, selection)
-    return None if any(queue.is_batch for queue in queues) else queues
-
-
-def _gaps(store: Snapshot) -> list[Gaps]:
-    """The parts of each extent of the log of which the queues prove nothing."""
-    extents = store.log.extents
-    found = coverage(store, extents, lambda queue: False)
-    return [
-        [(extent.start, extent.stop)] if each.gaps is None else each.gaps
-        for extent, each in zip(extents, found, strict=True)
-    ]
-
-
-def _covered(extents: Sequence[Extent], gaps: Sequence[Gaps]) -> list[Extent]:
-    """The parts of extents outside of their gaps."""
-    parts = []
-    for extent, some in zip(extents, gaps, strict=True):
-        starts = [extent.start, *(stop for _, stop in some)]
-        stops = [*(start for start, _ in some), extent.stop]
-        parts += [
-            replace(extent, start=start, stop=stop) for start, stop in zip(starts, stops, strict=True) if start < stop
-        ]
-    return parts
+        return False
+    return not any(queue.is_batch for queue in asked_queues(store, selection))
 
 
 def _to_read(options: ReadOptions) -> ReadOptions:

@@ -71,6 +71,7 @@ def test_random_queues(unit_size: int, rng: random.Random) -> None:
                 for _, begin, size, number in ((mine[0], mine[-1])[: len(mine)] if mine else ())
             ]
             assert tiling.ends == ends
+            assert tiling.units == (len(mine), sum(size for _, _, size, _ in mine))
             for stretch, begin, size, _ in mine:
                 one, other = fingerprint(np.array([begin])), fingerprint(np.array([begin + size]))
                 added = {"open_ends": other - one, "counts": 1}

@@ -20,7 +20,7 @@ from support.command import run
 from rmqstore_spark import DamagedStoreError, OptionError, Store
 from rmqstore_spark.jobs import growth as job
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.usage import USAGE
+from rmqstore_spark.tables.usage import USAGE, usage_of
 
 HOUR = 3600 * 1_000_000
 TIMES = {"hour": HOUR, "day": 24 * HOUR}
@@ -121,6 +121,24 @@ def test_which_it_is(tmp_path: Path) -> None:
     sums, source = found(builder.root, ("topic",))
     assert source == {"queues and log"}
     assert {topic: messages for (topic,), (messages, _) in sums.items()} == {"T0": 34, "T1": 33, "T2": 33}
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_queues_are_walked_along_once(tmp_path: Path, lies: bool) -> None:
+    """Only where they know messages of a part of the log that they do not prove, they are walked along once more."""
+    builder = stores.StoreBuilder(tmp_path, segment_size=16384)
+    for number in range(400):
+        builder.append(topic="Once" if number == 3 else f"T{number % 40}", queue_id=0, body=b"x" * 100)
+    builder.close()
+    if lies:  # a directory under another name
+        shutil.copytree(tmp_path / "consumequeue" / "Once", tmp_path / "consumequeue" / "Twice")
+    options, files = reading.options_of(tmp_path, by="topic"), reading.new_files()
+    used = usage_of(Snapshot.find(str(tmp_path), files), options, ["topic"])
+    assert used is not None
+    assert used[1] == ("queues and log" if lies else "queues")
+    sums = {row["topic"]: (row["messages"], row["bytes"]) for row in used[0].to_pylist()}
+    assert sums == {topic: of for (topic,), of in expected(list(reference.read_store(tmp_path)), ("topic",)).items()}
+    assert (files.requests < 2 * 40) is not lies  # a request for each queue
 
 
 def test_damage(tmp_path: Path) -> None:
