@@ -22,6 +22,10 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long, pytest.ma
 
 Record = dict[str, Any]
 UNTOLD = {"rmq_sys_wheel_timer"}  # a topic that the broker does not put into RocksDB, and one with a wheel of its own
+CREATED = {  # by the client, beside a topic whose name begins with Long-
+    *("Plain", "Properties", "Ordered", "Batches", "Compressed", "Sizes", "Delayed", "Timers", "Transactions"),
+    "Retried",
+}
 SIZES = Sizes(1024 * 1024, queue_file=4000, index_slots=100, index_items=400)
 _ROCKSDB = {"storeType": "defaultRocksDB", "transactionCheckInterval": 10_000_000}
 _COMBINED = {
@@ -62,6 +66,8 @@ def test_admin_api_says_the_same(mode: str, tmp_path: Path) -> None:
         told = {answer["topic"] for answer in answers if answer["kind"] == "queue" and answer["maxOffset"] > 0}
         configured = {row["topic"] for row in Store(root).topics().to_pylist() if row["configured"]}
         assert {topic for topic in told if not grows(topic)} & configured <= seen
+    if settings.get("configManagerVersion") == "v2":
+        answers = [answer for answer in answers if is_stored_by_v2(answer)]
     check(root, answers)
     target = tmp_path / "copy"
     Store(root).copy(target)
@@ -127,6 +133,13 @@ def test_groups_go_on_in_a_copy(mode: str, tmp_path: Path) -> None:
         found = broker.client().run("consume", "Orders", "billing", len(sent), 5000)
         broker.kill()
     assert places(found) == places(sent)
+
+
+def is_stored_by_v2(answer: Record) -> bool:
+    """Whether a broker with config v2 has it in RocksDB: topics and groups that it makes by itself are in its memory
+    only, and made anew after a start. (RocksDB's own library finds no others there.)"""
+    kind, topic = answer["kind"], str(answer.get("topic"))
+    return topic in CREATED or topic.startswith("Long-") if kind == "topic" else kind != "group"
 
 
 def places(answers: list[Record]) -> list[tuple[int, int]]:
