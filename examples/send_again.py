@@ -24,7 +24,7 @@ COLUMNS = ["topic", "keys", "tags", "properties", "body", "msgId", "commitLogOff
 
 def message_of(row: dict[str, Any]) -> Any:
     """A message for the client. It is sent at once, even if it was a delayed one."""
-    from rocketmq import Message  # type: ignore[import-not-found]
+    from rocketmq import Message
 
     properties = dict(row["properties"])
     message = Message()

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from interop import buckets, hdfs_cluster, rocketmq
+from interop import buckets, hdfs_cluster, proxies, rocketmq
 from interop.jars import Unavailable
 
 
 def main() -> None:
-    brokers = [*(partial(rocketmq.runtime, version) for version in rocketmq.VERSIONS), hdfs_cluster.command]
+    brokers = [partial(rocketmq.runtime, version) for version in rocketmq.VERSIONS]
+    others = [hdfs_cluster.command, partial(proxies.jars, rocketmq.NEWEST)]
     with ThreadPoolExecutor(2) as pool:
-        pool.map(bring, (brokers, buckets.PROGRAMS.values()))
+        pool.map(bring, ([*brokers, *others], buckets.PROGRAMS.values()))
 
 
 def bring(things: Iterable[Callable[[], object]]) -> None:

@@ -24,7 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-import pytest
 from support.patience import HANG
 
 from interop.child import SMALL_JVM, ChildError, Process, User
@@ -66,9 +65,6 @@ def usually(*versions: str) -> tuple[str, ...]:
 
 
 TRIED = usually(OLDEST, NEWEST)
-# The same as a test's parameters: `make test` takes the newest alone.
-LONG = (pytest.mark.slow, pytest.mark.long)
-EACH = [pytest.param(version, marks=() if version == NEWEST else LONG) for version in TRIED]
 
 
 # ---- jars

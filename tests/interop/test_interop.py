@@ -15,6 +15,7 @@ from support import reading
 from support.patience import HANG
 
 from interop import rocketmq, scenario
+from interop.each import EACH
 from interop.rocketmq import Broker
 from interop.scenario import Written
 
@@ -54,7 +55,7 @@ def assert_acknowledged(acks: list[Record], rows: list[Record]) -> None:
         assert (row["queueId"], row["queueOffset"]) == (ack["queueId"], ack["queueOffset"]) or parked
 
 
-@pytest.fixture(params=rocketmq.EACH)
+@pytest.fixture(params=EACH)
 def written(request: pytest.FixtureRequest, store_of: Callable[[str], Written]) -> Written:
     return store_of(request.param)
 

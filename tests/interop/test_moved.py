@@ -11,6 +11,7 @@ from support import reading
 from support.moved import assert_scenario, rows_of
 
 from interop import rocketmq
+from interop.each import EACH
 from interop.rocketmq import Broker
 from interop.scenario import Written
 from rmqstore_spark.tables.traces import TRACES
@@ -18,7 +19,7 @@ from rmqstore_spark.tables.traces import TRACES
 pytestmark = pytest.mark.interop
 
 
-@pytest.mark.parametrize("version", rocketmq.EACH)
+@pytest.mark.parametrize("version", EACH)
 def test_delayed_transactions_and_in_flight(version: str, store_of: Callable[[str], Written]) -> None:
     assert_scenario(store_of(version).root, version)
 

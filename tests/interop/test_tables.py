@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from oracle import golden
 
-from interop import rocketmq
+from interop.each import EACH
 from interop.rocketmq import Broker, Sizes
 from rmqstore_spark import Store
 
@@ -39,7 +39,7 @@ def grows(topic: str) -> bool:
     return topic in GROWING or topic.startswith("rmq_sys_")
 
 
-@pytest.mark.parametrize("version", rocketmq.EACH)
+@pytest.mark.parametrize("version", EACH)
 def test_admin_api_says_the_same(version: str, tmp_path: Path) -> None:
     root = golden.unpack(version, tmp_path / "store")
     (segment, *_) = (root / "commitlog").iterdir()

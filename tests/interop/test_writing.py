@@ -18,8 +18,9 @@ from support.killing import Killed, Stopper
 import rmqstore_spark
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
+from interop.each import EACH
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
-from interop.rocketmq import ALL_VERSIONS, EACH, NEWEST, OLDEST, VERSIONS, Broker, usually
+from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, VERSIONS, Broker, usually
 from interop.scenario import Written
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit

@@ -36,3 +36,10 @@ def test_a_python_without_its_parts(tmp_path: Path) -> None:
     bare.write_text("#!/bin/sh\nexit 1\n")
     bare.chmod(0o755)
     assert missing(str(bare)) == (1, f"missing: venv for {bare}, the headers of {bare} {ADVICE}\n")
+
+
+def test_what_tests_need_is_brought_before_any_package_is_there() -> None:
+    """.ci/run begins it with Python alone (-S), and does not wait to hear of errors."""
+    command = [sys.executable, "-S", "-c", "import interop.prepare"]
+    done = subprocess.run(command, cwd=SCRIPT.parents[1] / "tests", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
