@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-fast test-long interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
-	sanitize sanitize-machine sanitize-portable test-spark41 clean
+	sanitize sanitize-machine sanitize-portable fuzz test-spark41 clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -118,6 +118,10 @@ define run-sanitized
 		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark" $(ARGS) \
 		$(or $(filter-out %/test_headers.py,$(wildcard tests/kernel/test_*.py)),$(error no kernel tests))
 endef
+
+# What it finds is left in tests/fuzz/failed/. ARGS="--only log --jobs 1 --keep 300".
+fuzz: $(VENV)/.installed ## attack the kernel's C with inputs that libFuzzer draws, SECONDS=60 in all; needs clang
+	PYTHONPATH=tests $(BIN)/python -m fuzz.run --seconds $(or $(SECONDS),60) $(ARGS)
 
 test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
 	@$(VENV41)/bin/python setup.py -q build_ext
