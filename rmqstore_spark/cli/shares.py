@@ -11,14 +11,17 @@ from rmqstore_spark.cli.screen import RIGHT, WHOLE, console, print_indented, wid
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.growth import DAY, growth
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.times import time_texts
 
 _WIDTH, _LEAST_WIDTH = 20, 4  # cells of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_CHARACTERS = {"hour": len("2026-11-21 14:00"), "day": len("2026-11-21")}
 _YEARS = 100 * 365 * DAY  # ms: what takes longer has no date
 
 
 def with_shares(found: pa.Table, by: str, width: int) -> pa.Table:
-    """The columns that a terminal shows: those that `by` names, sizes, and a bar for each row.
+    """The columns that a terminal shows: those that `by` names, sizes (the rows are sorted by them), messages, and a
+    bar for each row.
 
     Args:
         by: the option's text.
@@ -26,13 +29,23 @@ def with_shares(found: pa.Table, by: str, width: int) -> pa.Table:
     """
     nbytes = found.column("bytes").to_pylist()
     whole, most = sum(nbytes), max(nbytes)
-    shown = found.select([*(name.strip() for name in by.split(",")), "messages"])
+    shown = found.select([name.strip() for name in by.split(",")])
+    for name in _CHARACTERS.keys() & set(shown.column_names):
+        shown = _with_short_times(shown, name)
     sizes = pa.field("size", pa.string(), metadata=RIGHT)
     shown = shown.append_column(sizes, pa.array(map(size_text, nbytes), pa.string()))
+    shown = shown.append_column("messages", found.column("messages"))
     room = width - width_before(shown, width) - len("100.0 % ")
     cells = min(_WIDTH, room) if room >= _LEAST_WIDTH else 0
     shares = [f"{each / whole * 100:5.1f} % {bar(each / most, cells)}".rstrip() for each in nbytes]
     return shown.append_column(pa.field("share", pa.string(), metadata=WHOLE), pa.array(shares, pa.string()))
+
+
+def _with_short_times(shown: pa.Table, name: str) -> pa.Table:
+    """The table with the times of a column as texts that end where the rest is zero."""
+    texts = pa.array([text and text.replace("T", " ")[: _CHARACTERS[name]] for text in time_texts(shown[name])])
+    field = pa.field(name, pa.string(), metadata=WHOLE)
+    return shown.set_column(shown.column_names.index(name), field, texts.cast(pa.string()))
 
 
 def say_source(found: pa.Table) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable
+from operator import add
 
 import pyarrow as pa
 from rich import box
@@ -23,7 +24,8 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _TOPICS, _GROUPS = 15, GROUPS_TIMED  # lines
 _TOPICS_OF_GROUP = 4  # that are named
 _NAME = 24  # the narrowest column of names
-_WITH_RATES, _WITH_TOPICS = 80, 76  # the columns of a terminal that has space for rates, and for topics of groups
+# The columns of a terminal that has space for rates, for each of them, and for topics of groups.
+_WITH_RATES, _WITH_ALL_RATES, _WITH_TOPICS = 80, 100, 76
 _WIDEST = 110  # columns: in a wider table names would stand far from their numbers
 _NOTABLE = 5  # lines
 _PIPED = 100  # columns, where there is no terminal
@@ -111,7 +113,8 @@ def _show_topics(out: Console, summary: Summary, most: int | None) -> None:
     for topic in shown[:most]:
         about = "" if topic.nbytes is None else size_text(topic.nbytes)
         name = Text(_named(topic.topic, most), _COLORS.get(topic.kind, ""))
-        rates = [Text(sparkline(topic.rates), "cyan")] if has_rates else []
+        bars = topic.rates if out.width >= _WITH_ALL_RATES else list(map(add, topic.rates[::2], topic.rates[1::2]))
+        rates = [Text(sparkline(bars), "cyan")] if has_rates else []
         table.add_row(name, f"{topic.queues:,}", f"{topic.messages:,}", about, *rates)
     out.print(table)
     if most is not None and (rest := shown[most:]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 from datetime import datetime
 from pathlib import Path
@@ -70,6 +71,13 @@ def test_what_people_come_for_is_on_the_screen(store: Path) -> None:
     segments = ESCAPE.sub("", at_terminal(80, "segments", store).out).splitlines()
     assert segments[2].split()[0].endswith("/00000000000000000000")
     assert segments[2].startswith("…/")
+
+
+def test_what_fills_the_disk_is_on_the_screen(store: Path) -> None:
+    """In 60 columns, by hour: an hour has no minutes, and sizes come before what may be left out."""
+    lines = ESCAPE.sub("", at_terminal(60, "usage", store, "--by", "topic,hour").out).split("\r")[-1].splitlines()
+    assert lines[0].split()[:4] == ["topic", "hour", "size", "messages"]
+    assert re.fullmatch(r"\S+ +\d{4}-\d\d-\d\d \d\d:00 +[\d.]+ \S+ +\d+.*", lines[2])
 
 
 @pytest.fixture(scope="module")
