@@ -60,11 +60,11 @@ class Output:
         """Are rows shown as a table for people?"""
         return self.kind in (None, "table") and self.path is None and self.template is None
 
-    def put(self, schema: pa.Schema, batches: Batches, last: str | None = None) -> int:
+    def put(self, schema: pa.Schema, batches: Batches, last: str | None = None, width: int | None = None) -> int:
         """Show rows, or write them to a file.
 
         Args:
-            last: as of show_rows().
+            last, width: as of show_rows().
 
         Returns:
             The number of rows written. For a table for people, a number that is 0 only if there are no rows.
@@ -88,7 +88,7 @@ class Output:
             from rmqstore_spark.cli.screen import show_rows
 
             schema, batches = with_bodies(schema, batches, self.body or "")
-            show_rows(schema, count.of(batches), most, is_wide=self.is_wide, last=last)
+            show_rows(schema, count.of(batches), most, is_wide=self.is_wide, last=last, width=width)
             return count.rows
         some = count.of(first(batches, self.limit) if self.limit else batches)
         if self.path is None:

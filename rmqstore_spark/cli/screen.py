@@ -49,6 +49,7 @@ def show_rows(
     measured: int = _ROWS_MEASURED,
     is_wide: bool = False,
     last: str | None = None,
+    width: int | None = None,
 ) -> None:
     """Show at most `limit` rows, and say whether there are more. The first rows determine the widths of columns. A text
     in the last column that does not fit goes on below itself.
@@ -57,6 +58,7 @@ def show_rows(
         measured: the number of first rows that determine widths, where there is no limit.
         is_wide: whether lines may be longer than the terminal is wide.
         last: the column of text that comes last where they may not, so that all of it is shown; others are left out.
+        width: the cells of a line that the rows were made for; None: screen_width().
     """
     names = schema.names
     if last is not None and not is_wide:
@@ -66,7 +68,7 @@ def show_rows(
     if not first:
         return
     out = console()
-    widths = _fitting(schema, first, screen_width(is_wide), last)
+    widths = _fitting(schema, first, screen_width(is_wide) if width is None else width, last)
     is_right = {name: _is_right(schema.field(name)) for name in widths}
 
     *_, lowest = widths

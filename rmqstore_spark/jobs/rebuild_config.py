@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore_spark.columns import TEXT, Column, as_schema
 from rmqstore_spark.errors import counted, one_line
@@ -52,6 +53,7 @@ _COLUMNS = (
 SCHEMA = as_schema(_COLUMNS)
 
 _TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
+_FIRSTS = ("delayLevel", "commitLogOffset_min")
 _BROKERS_GROUPS = ("CID_RMQ_SYS_", "CID_ONS", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP")
 _DEFAULTS = {
     "consumeEnable": True,
@@ -106,146 +108,181 @@ def rebuild_config(root: str, is_tried: bool) -> pa.Table:
     told: list[Told] = []
 
     def make(store: Snapshot) -> NewConfig:
-        made = _Making(store)
-        made.make()
-        told[:] = made.told
-        return NewConfig(made.files, made.broken)
+        found = _Found.of(store)
+        files = _files(found)
+        told[:] = (row for file in files for row in file.told)
+        return NewConfig({file.name: file.data for file in files if file.data is not None}, found.broken)
 
     change_config(root, make, is_tried)
     return pa.Table.from_batches(batches(SCHEMA, told), SCHEMA)
 
 
-class _Making:
-    """The files of config/ that are made anew, one after the other: groups depend on topics and offsets.
+class _Found(NamedTuple):
+    """What there is of config/.
 
     Attributes:
-        files: the new files, by name.
-        broken: the names of those in whose place something is that no broker can read.
-        told: what is said of them.
+        taken: what is taken of each file, by its name.
+        broken: the names of files in whose place something is that no broker can read.
+        now: milliseconds.
     """
 
-    def __init__(self, store: Snapshot) -> None:
-        self._store = store
-        self._now = milliseconds_now()
+    store: Snapshot
+    taken: Mapping[str, Taken]
+    broken: frozenset[str]
+    now: int
+
+    @classmethod
+    def of(cls, store: Snapshot) -> _Found:
         files = store.files.unlinked()
-        self._taken: dict[str, Taken] = {name: what_is_taken(store.root, name, files) for name in MEMBERS}
-        self.files: dict[str, bytes] = {}
-        self.broken = frozenset(
-            name for name, taken in self._taken.items() if _is_there(store, name) and _is_other(taken)
-        )
-        self.told: list[Told] = []
+        taken = {name: what_is_taken(store.root, name, files) for name in MEMBERS}
+        broken = (name for name in MEMBERS if _is_there(store, name) and _is_other(taken[name]))
+        return cls(store, taken, frozenset(broken), milliseconds_now())
 
-    def make(self) -> None:
-        topics = self._make_topics()
-        offsets = self._make_offsets()
-        self._make_groups({*topics, *self._store.queues.topics}, offsets)
-        self._make_delays()
-        for name in MEMBERS:
-            if name not in (_TOPICS, _GROUPS, _DELAYS, *OFFSETS):
-                self._make(name, {}, [])
+    def entries(self, name: str) -> dict[str, Any]:
+        """The entries of a file, as far as they are known."""
+        known: dict[str, Any] = self.taken[name].table.get(MEMBERS[name], {})
+        return known
 
-    def _make(self, name: str, added: Mapping[str, object], of_entries: Iterable[Told]) -> None:
-        """A file with the entries that it or its backup has, and some more; only where that is not what is there."""
-        self._say(name, bool(added))
-        self.told += of_entries
-        taken, table = self._taken[name], self._taken[name].table
-        if taken.is_backup or added or name in self.broken:
-            version = {"dataVersion": next_version(table, self._now)} if added or "dataVersion" in table else {}
-            entries = {**table.get(MEMBERS[name], {}), **added}
-            self.files[name] = json.dumps({**table, **version, MEMBERS[name]: entries}, indent="\t").encode()
+    def is_lost(self, name: str) -> bool:
+        """Is there neither a file of this name nor a backup of it that can be read?"""
+        return self.taken[name].path is None
 
-    def _say(self, name: str, is_more: bool) -> None:
-        """Tell what there is of a file."""
-        taken = self._taken[name]
-        path = os.path.join(self._store.root, "config", name)
-        why = one_line(taken.reasons[0].removeprefix(f"{path}: ")) if taken.reasons else "the file is missing"
-        if taken.is_backup:
-            assert taken.path is not None
-            age = age_of(taken.path, taken.table, self._store.files)
-            self.told.append(Told(name, None, BACKUP, f"{age}; what was changed since is not known; {why}"))
-        elif taken.path is not None:
-            count = len(taken.table.get(MEMBERS[name], {}))
-            self.told.append(Told(name, None, FILE, f"{count:,} {'entry' if count == 1 else 'entries'}"))
-        elif name in self.broken or is_more:
-            self.told.append(Told(name, None, NOWHERE, f"{why}; {_LOST[name]}"))
+    @property
+    def groups_with_offsets(self) -> set[str]:
+        return {group for group, _ in offsets_in(self.taken[name].table.get("offsetTable", {}) for name in OFFSETS)}
 
-    def _is_lost(self, name: str) -> bool:
-        return self._taken[name].path is None
 
-    # ---- topics
+class _File(NamedTuple):
+    """A file as it is to be.
 
-    def _make_topics(self) -> set[str]:
-        """topics.json; returns the topics that it has then."""
-        store, table = self._store, _with_numbers(self._taken[_TOPICS].table)
-        queues = dict(_queues(store, table))
-        in_log = _in_log(store, self.told) if self._is_lost(_TOPICS) else {}
-        needed = {topic: max(queues.get(topic, 0), in_log.get(topic, 0)) for topic in {*queues, *in_log}}
-        missing = lacking(table, {topic: count for topic, count in needed.items() if not is_brokers_own(topic)})
-        known = table.get(MEMBERS[_TOPICS], {})
-        rows = []
-        for topic, count in sorted(missing.items()):
-            source, details = QUEUES, f"{counted(count, 'queue')}; perm, order and attributes: RocketMQ's defaults"
-            if topic in known:
-                details = f"{counted(count, 'queue')}, of which the file knew {known[topic].get('readQueueNums')}"
-            elif topic not in queues:
-                source, details = LOG, f"{details}; no queue of it is there: perhaps it was deleted on purpose"
-            rows.append(Told(_TOPICS, topic, source, details))
-        merged = json.loads(
-            merge(
-                table, missing, self._now, of_batches(table, store.queues), compaction_topics(store.root, store.files)
+    Attributes:
+        data: its contents; None where what is there stays.
+        told: what is said of it.
+        entries: what it has then.
+    """
+
+    name: str
+    data: bytes | None
+    told: list[Told]
+    entries: Mapping[str, object]
+
+
+def _files(found: _Found) -> list[_File]:
+    """All files, in the order in which they are told of."""
+    topics = _topics(found)
+    groups = _groups(found, {*topics.entries, *found.store.queues.topics})
+    made = {file.name: file for file in (topics, groups, _delays(found))}
+    names = [_TOPICS, *OFFSETS, _GROUPS, _DELAYS]
+    names += [name for name in MEMBERS if name not in names]
+    return [made[name] if name in made else _file(found, name) for name in names]
+
+
+def _file(
+    found: _Found, name: str, added: Mapping[str, object] | None = None, of_entries: Iterable[Told] = ()
+) -> _File:
+    """A file with the entries that it or its backup has, and some more; only where that is not what is there.
+
+    Args:
+        of_entries: what is said of its entries.
+    """
+    taken, added = found.taken[name], added or {}
+    entries = {**found.entries(name), **added}
+    told = [*_told_of(found, name, bool(added)), *of_entries]
+    if not (taken.is_backup or added or name in found.broken):
+        return _File(name, None, told, entries)
+    version = {"dataVersion": next_version(taken.table, found.now)} if added or "dataVersion" in taken.table else {}
+    data = json.dumps({**taken.table, **version, MEMBERS[name]: entries}, indent="\t").encode()
+    return _File(name, data, told, entries)
+
+
+def _told_of(found: _Found, name: str, is_more: bool) -> Iterator[Told]:
+    """What is said of a file as a whole.
+
+    Args:
+        is_more: whether it gets more entries.
+    """
+    taken = found.taken[name]
+    path = os.path.join(found.store.root, "config", name)
+    why = one_line(taken.reasons[0].removeprefix(f"{path}: ")) if taken.reasons else "the file is missing"
+    if taken.is_backup:
+        assert taken.path is not None
+        age = age_of(taken.path, taken.table, found.store.files)
+        yield Told(name, None, BACKUP, f"{age}; what was changed since is not known; {why}")
+    elif taken.path is not None:
+        count = len(found.entries(name))
+        yield Told(name, None, FILE, f"{count:,} {'entry' if count == 1 else 'entries'}")
+    elif name in found.broken or is_more:
+        yield Told(name, None, NOWHERE, f"{why}; {_LOST[name]}")
+
+
+# ---- topics
+
+
+def _topics(found: _Found) -> _File:
+    """topics.json."""
+    store, table = found.store, _with_numbers(found.taken[_TOPICS].table)
+    queues = dict(_queues(store, table))
+    in_log, of_damage = _in_log(store) if found.is_lost(_TOPICS) else ({}, [])
+    needed = {topic: max(queues.get(topic, 0), in_log.get(topic, 0)) for topic in {*queues, *in_log}}
+    missing = lacking(table, {topic: count for topic, count in needed.items() if not is_brokers_own(topic)})
+    known = table.get(MEMBERS[_TOPICS], {})
+    rows = of_damage
+    for topic, count in sorted(missing.items()):
+        source, details = QUEUES, f"{counted(count, 'queue')}; perm, order and attributes: RocketMQ's defaults"
+        if topic in known:
+            details = f"{counted(count, 'queue')}, of which the file knew {known[topic].get('readQueueNums')}"
+        elif topic not in queues:
+            source, details = LOG, f"{details}; no queue of it is there: perhaps it was deleted on purpose"
+        rows.append(Told(_TOPICS, topic, source, details))
+    kinds = of_batches(table, store.queues), compaction_topics(store.root, store.files)
+    entries = json.loads(merge(table, missing, found.now, *kinds))[MEMBERS[_TOPICS]]
+    before = found.entries(_TOPICS)
+    return _file(found, _TOPICS, {topic: each for topic, each in entries.items() if each != before.get(topic)}, rows)
+
+
+# ---- groups
+
+
+def _groups(found: _Found, topics: set[str]) -> _File:
+    """subscriptionGroup.json; what is said of it names the groups that lack offsets, where none are left."""
+    known, with_offsets = found.entries(_GROUPS), found.groups_with_offsets
+    retried = dict(_retried(topics, {*known, *with_offsets}))
+    added: dict[str, object] = {}
+    rows = []
+    if found.is_lost(_GROUPS) or found.taken[_GROUPS].is_backup:
+        for group in sorted({*with_offsets, *retried} - {*known}):
+            if not group.startswith(_BROKERS_GROUPS):
+                queues = found.store.queues.of_topic(RETRY_PREFIX + group)
+                count = max((queue.queue_id + 1 for queue in queues), default=1)
+                added[group] = {"groupName": group, **_DEFAULTS, "retryQueueNums": count}
+                source, what = (OFFSETS_OF_GROUPS, "it has offsets") if group in with_offsets else retried[group]
+                rows.append(Told(_GROUPS, group, source, f"{what}; RocketMQ's defaults"))
+    if not with_offsets and all(found.is_lost(name) for name in OFFSETS):
+        rows += (
+            Told(
+                OFFSETS[0],
+                group,
+                NOWHERE,
+                "where it stands is not known: it begins where its clients say (consumeFromWhere), and may miss "
+                "messages; rmqstore set-offsets puts it elsewhere",
             )
+            for group in sorted({*known, *added, *retried})
+            if not group.startswith(_BROKERS_GROUPS)
         )
-        entries = merged[MEMBERS[_TOPICS]]
-        before = self._taken[_TOPICS].table.get(MEMBERS[_TOPICS], {})
-        self._make(_TOPICS, {topic: each for topic, each in entries.items() if each != before.get(topic)}, rows)
-        return {*entries}
+    return _file(found, _GROUPS, added, rows)
 
-    # ---- groups
 
-    def _make_offsets(self) -> set[str]:
-        """The files with groups' offsets; returns the groups that they know."""
-        for name in OFFSETS:
-            self._make(name, {}, [])
-        return {group for group, _ in offsets_in(self._taken[name].table.get("offsetTable", {}) for name in OFFSETS)}
+# ---- delayed messages
 
-    def _make_groups(self, topics: set[str], with_offsets: set[str]) -> None:
-        """subscriptionGroup.json; and, where no offsets are left, the groups that lack them."""
-        known = self._taken[_GROUPS].table.get(MEMBERS[_GROUPS], {})
-        retried = dict(_retried(topics, {*known, *with_offsets}))
-        added: dict[str, object] = {}
-        rows = []
-        if self._is_lost(_GROUPS) or self._taken[_GROUPS].is_backup:
-            for group in sorted({*with_offsets, *retried} - {*known}):
-                if not group.startswith(_BROKERS_GROUPS):
-                    queues = self._store.queues.of_topic(RETRY_PREFIX + group)
-                    count = max((queue.queue_id + 1 for queue in queues), default=1)
-                    added[group] = {"groupName": group, **_DEFAULTS, "retryQueueNums": count}
-                    source, what = (OFFSETS_OF_GROUPS, "it has offsets") if group in with_offsets else retried[group]
-                    rows.append(Told(_GROUPS, group, source, f"{what}; RocketMQ's defaults"))
-        self._make(_GROUPS, added, rows)
-        if not with_offsets and all(self._is_lost(name) for name in OFFSETS):
-            self.told += (
-                Told(
-                    OFFSETS[0],
-                    group,
-                    NOWHERE,
-                    "where it stands is not known: it begins where its clients say (consumeFromWhere), and may miss "
-                    "messages; rmqstore set-offsets puts it elsewhere",
-                )
-                for group in sorted({*known, *added, *retried})
-                if not group.startswith(_BROKERS_GROUPS)
-            )
 
-    # ---- delayed messages
-
-    def _make_delays(self) -> None:
-        """delayOffset.json: where nothing is left of it, a broker would deliver again whatever is in the log."""
-        found = dict(_delivered(self._store)) if self._is_lost(_DELAYS) else {}
-        rows = [
-            Told(_DELAYS, level, LOG, f"the first message that the log does not have delivered is at queue offset {at}")
-            for level, at in found.items()
-        ]
-        self._make(_DELAYS, found, rows)
+def _delays(found: _Found) -> _File:
+    """delayOffset.json: where nothing is left of it, a broker would deliver again whatever is in the log."""
+    levels = dict(_delivered(found.store)) if found.is_lost(_DELAYS) else {}
+    rows = [
+        Told(_DELAYS, level, LOG, f"the first message that the log does not have delivered is at queue offset {at}")
+        for level, at in levels.items()
+    ]
+    return _file(found, _DELAYS, levels, rows)
 
 
 def _is_there(store: Snapshot, name: str) -> bool:
@@ -278,8 +315,9 @@ def _queues(store: Snapshot, table: Table) -> Iterator[tuple[str, int]]:
             yield topic, max(numbers) + 1
 
 
-def _in_log(store: Snapshot, told: list[Told]) -> dict[str, int]:
-    """The topics of the log's messages, with the queues that they need. Damage is passed over, and told."""
+def _in_log(store: Snapshot) -> tuple[dict[str, int], list[Told]]:
+    """The topics of the log's messages, with the queues that they need; and what is said of damage, which is passed
+    over."""
     found: dict[str, int] = {}
     with heard(is_silent=True) as damage:
         used = usage_of(_to_scan(store), _options(store, {}), ("topic", "queueId"))
@@ -287,14 +325,11 @@ def _in_log(store: Snapshot, told: list[Told]) -> dict[str, int]:
     for topic, queue_id in zip(*(used[0].column(name).to_pylist() for name in ("topic", "queueId")), strict=True):
         if not is_light(topic) and queue_path(topic, queue_id) is not None:
             found[topic] = max(found.get(topic, 0), queue_id + 1)
-    if damage.is_lost or store.faults:
-        places = sorted({*damage.heard, *(fault.place for fault in store.faults)})
-        told.append(
-            Told(
-                _TOPICS, None, NOWHERE, f"topics of damaged messages are not known: {one_line('; '.join(places)):.500}"
-            )
-        )
-    return found
+    if not (damage.is_lost or store.faults):
+        return found, []
+    places = sorted({*damage.heard, *(fault.place for fault in store.faults)})
+    why = f"topics of damaged messages are not known: {one_line('; '.join(places)):.500}"
+    return found, [Told(_TOPICS, None, NOWHERE, why)]
 
 
 def _to_scan(store: Snapshot) -> Snapshot:
@@ -325,9 +360,12 @@ def _delivered(store: Snapshot) -> Iterator[tuple[str, int]]:
     queues = [queue for queue in store.queues.of_topic(SCHEDULE_TOPIC) if queue.in_files]
     if not queues:
         return
+    given = {"table": "delayed", "columns": "state,delayLevel,commitLogOffset"}
     with heard(is_silent=True):
-        rows = read_table(_options(store, {"table": "delayed"}), [_to_scan(store)]).to_pylist()
+        rows = read_table(_options(store, given), [_to_scan(store)])
+    waiting = rows.filter(pc.equal(rows.column("state"), "pending"))
+    firsts = waiting.group_by("delayLevel").aggregate([("commitLogOffset", "min")])
+    first_of = dict(zip(*(firsts.column(name).to_pylist() for name in _FIRSTS), strict=True))
     for queue in queues:
         level = queue.queue_id + 1
-        waiting = [row["commitLogOffset"] for row in rows if row["delayLevel"] == level and row["state"] == "pending"]
-        yield str(level), QueueCursor(queue).seek(min(waiting)) if waiting else queue.end
+        yield str(level), QueueCursor(queue).seek(first_of[level]) if level in first_of else queue.end

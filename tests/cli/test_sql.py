@@ -44,6 +44,12 @@ def test_rows_and_columns(tmp_path: Path) -> None:
     assert pq.read_table(target).equals(Store(SAMPLE).messages().read_all())
 
 
+@pytest.mark.parametrize("more", [(), ("--format", "json"), ("--limit", "0")])
+def test_no_rows(more: tuple[str, ...]) -> None:
+    ran = run("sql", str(SAMPLE), "from topics where topic = 'Nowhere'", *more)
+    assert (ran.code, ran.out, ran.err) == (0, "", f"nothing found in {SAMPLE}: the query has no rows\n")
+
+
 def test_types_that_formats_lack() -> None:
     query = (
         "select 1.25 a, 7::hugeint b, date '2026-01-02' c, [1, 2] d, null e, {'x': 1} f, "

@@ -12,7 +12,7 @@ from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.output import Batches, Output
 from rmqstore_spark.cli.parameters import one_path, options_for, output_options
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
-from rmqstore_spark.errors import OptionError, RmqStoreError, quoted
+from rmqstore_spark.errors import OptionError, RmqStoreError, one_line, quoted
 from rmqstore_spark.query.options import MESSAGES, Use
 from rmqstore_spark.tables.registry import TABLES
 
@@ -49,7 +49,8 @@ def sql(path: str, query: str, output: Output, given: dict[str, str]) -> int:
             connection.register(name, dataset)
         try:
             reader = _reader(duckdb, connection, query)
-            output.put(reader.schema, _told(duckdb, reader))
+            if not output.put(reader.schema, _told(duckdb, reader)):
+                click.echo(one_line(f"nothing found in {path}: the query has no rows"), err=True)
         except duckdb.Error as why:
             _raise(why, query)
     return FINE

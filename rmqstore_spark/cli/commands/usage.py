@@ -37,8 +37,9 @@ def usage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
     if found.num_rows:
         if output.sort is not None:  # also by a column that is not shown as it is
             found = pa.Table.from_batches(in_order(schema, iter(found.to_batches()), output.sort, None), schema)
-        shown = with_shares(found, given.get("by", "topic"), screen_width(output.is_wide))
-        replace(output, sort=None).put(shown.schema, iter(shown.to_batches()))
+        width = screen_width(output.is_wide)
+        shown = with_shares(found, given.get("by", "topic"), width)
+        replace(output, sort=None).put(shown.schema, iter(shown.to_batches()), width=width)
         say_source(found)
     else:
         say_nothing(given, paths, _OF.row)
