@@ -305,6 +305,7 @@ class Broker:
         """The broker's process does nothing meanwhile: whatever changes in its store, others do."""
         assert self._broker is not None
         self._broker.popen.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._broker.popen.pid, os.WSTOPPED)  # a thread may be writing yet, for seconds
         try:
             yield
         finally:
