@@ -575,3 +575,16 @@ def test_what_goes_with_it(tmp_path: Path) -> None:
     assert sorted(row["commitLogOffset"] for row in rows) == [message.position for message in one.messages]
     found = Store([one.root, other.root]).messages(["commitLogOffset"], deduplicate=True).read_all()
     assert found["commitLogOffset"].to_pylist() == [message.position for message in one.messages]
+
+
+def test_a_copy_for_another_host_is_another_brokers(tmp_path: Path) -> None:
+    """docs/moving.md says so."""
+    broker(tmp_path / "old", count=20)
+    Store(tmp_path / "old").copy(tmp_path / "new", storeHost="10.1.2.3:10911")
+    Store(tmp_path / "old").copy(tmp_path / "copy")
+    for deduplicate in (False, True):
+        both = Store([tmp_path / "old", tmp_path / "new"]).messages("storeHost", deduplicate=deduplicate).read_all()
+        hosts = both.column("storeHost").to_pylist()
+        assert (hosts.count("10.0.0.1:10911"), hosts.count("10.1.2.3:10911")) == (20, 20)
+    with pytest.raises(OptionError, match="expected stores of different brokers"):
+        Store([tmp_path / "old", tmp_path / "copy"]).messages()
