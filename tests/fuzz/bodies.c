@@ -13,9 +13,8 @@ enum { OPTIONS = 2, MOST = 1 << 16 };
 /* liblz4's functions for frames; its headers need not be here. */
 static size_t (*lz4_new)(void **, unsigned);
 static size_t (*lz4_decompress)(void *, void *, size_t *, const void *, size_t *, const void *);
-static void (*lz4_reset)(void *);
+static size_t (*lz4_free)(void *);
 static unsigned (*lz4_is_error)(size_t);
-static void *lz4;
 
 static int has_lz4(void) {
     static int tried;
@@ -23,11 +22,10 @@ static int has_lz4(void) {
     if (library != NULL) {
         *(void **)&lz4_new = dlsym(library, "LZ4F_createDecompressionContext");
         *(void **)&lz4_decompress = dlsym(library, "LZ4F_decompress");
-        *(void **)&lz4_reset = dlsym(library, "LZ4F_resetDecompressionContext");
+        *(void **)&lz4_free = dlsym(library, "LZ4F_freeDecompressionContext");
         *(void **)&lz4_is_error = dlsym(library, "LZ4F_isError");
-        CHECK(lz4_new(&lz4, 100) == 0);
     }
-    return lz4 != NULL;
+    return lz4_new != NULL;
 }
 
 /* The bytes that a library decompresses a body to; -1: it does not, or they are more than MOST. */
@@ -42,18 +40,18 @@ static int64_t by_zlib(const uint8_t *body, size_t length, uint8_t *out, size_t 
 }
 
 static int64_t by_lz4(const uint8_t *body, size_t length, uint8_t *out) {
-    size_t at = 0, size = 0;
-    lz4_reset(lz4);
-    while (at < length) {
+    void *lz4; /* a new one, as one that is reset after an error does not always read the next frame */
+    size_t at = 0, size = 0, hint = 1;
+    CHECK(lz4_new(&lz4, 100) == 0);
+    while (at < length && hint != 0) {
         size_t room = MOST - size, some = length - at;
-        const size_t hint = lz4_decompress(lz4, out + size, &room, body + at, &some, NULL);
-        if (lz4_is_error(hint)) return -1;
+        hint = lz4_decompress(lz4, out + size, &room, body + at, &some, NULL);
+        if (lz4_is_error(hint) || (some == 0 && room == 0)) break;
         at += some;
         size += room;
-        if (hint == 0) return at == length ? (int64_t)size : -1;
-        if (some == 0 && room == 0) return -1;
     }
-    return -1;
+    lz4_free(lz4);
+    return hint == 0 && at == length ? (int64_t)size : -1;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
