@@ -1,6 +1,7 @@
 """A table, `messages` or another one, as a `pyarrow.dataset.Dataset` that reads only what a query needs."""
 
 from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +35,7 @@ class StoreDataset(ds.UnionDataset):  # type: ignore[misc]
         super().__init__(schema, [nothing])
         self._options = options
         self._filter: pc.Expression | None = None
+        self._context: Context | None = None
 
     def __reduce__(self) -> tuple[Callable[..., "StoreDataset"], tuple[Any, ...]]:
         return _filtered, (self._options, self._filter)
@@ -41,6 +43,13 @@ class StoreDataset(ds.UnionDataset):  # type: ignore[misc]
     def __repr__(self) -> str:
         filtered = "" if self._filter is None else f", where {self._filter}"
         return f"<table {self._options.table} of {', '.join(self._options.paths)}{filtered}>"
+
+    def heard_here(self) -> "StoreDataset":
+        """The dataset for an engine that reads in threads of its own: what they meet is heard by those who listen where
+        this is called (read/run/told.py)."""
+        made = _filtered(self._options, self._filter)
+        made._context = copy_context()
+        return made
 
     def filter(self, expression: pc.Expression) -> "StoreDataset":
         """The dataset of the rows for which an expression is true as well."""
@@ -92,7 +101,7 @@ class StoreDataset(ds.UnionDataset):  # type: ignore[misc]
     def _scanner(
         self, columns: Columns, filter: pc.Expression | None, batch_size: int | None = None, **_: Any
     ) -> "StoreScanner":
-        return StoreScanner(self._options, columns, _both(self._filter, filter), batch_size)
+        return StoreScanner(self._options, columns, _both(self._filter, filter), batch_size, self._context)
 
     @property
     def partition_expression(self) -> pc.Expression:
@@ -134,10 +143,16 @@ class StoreScanner:
     """A scan of a StoreDataset, with the methods of a `pyarrow.dataset.Scanner`. Each call reads anew."""
 
     def __init__(
-        self, options: ReadOptions, columns: Columns, filter: pc.Expression | None, batch_size: int | None
+        self,
+        options: ReadOptions,
+        columns: Columns,
+        filter: pc.Expression | None,
+        batch_size: int | None,
+        context: Context | None,
     ) -> None:
         self._wanted = Wanted.of(options, columns, filter)
         self._batch_size = batch_size
+        self._context = context
 
     @property
     def projected_schema(self) -> pa.Schema:
@@ -159,7 +174,7 @@ class StoreScanner:
 
     def to_batches(self) -> Batches:
         """The rows as they are read. The read is planned by this call."""
-        rows, size = self._wanted.rows(_read(self._wanted)), self._batch_size
+        rows, size = _within(self._context, lambda: self._wanted.rows(_read(self._wanted))), self._batch_size
         if size is None:
             return rows
         return (batch.slice(at, size) for batch in rows for at in range(0, batch.num_rows, size))
@@ -194,7 +209,17 @@ class StoreScanner:
     def count_rows(self) -> int:
         """The number of rows. Only the filter's columns are read."""
         wanted = self._wanted.without_columns()
-        return sum(batch.num_rows for batch in wanted.rows(_read(wanted)))
+        return sum(batch.num_rows for batch in _within(self._context, lambda: wanted.rows(_read(wanted))))
+
+
+def _within(context: Context | None, read: Callable[[], Batches]) -> Batches:
+    """What is read, in a context; each time in a copy of it, as a context is one thread's at a time."""
+    return read() if context is None else _one_by_one(context, context.copy().run(read))
+
+
+def _one_by_one(context: Context, rows: Batches) -> Batches:
+    while (batch := context.copy().run(next, rows, None)) is not None:
+        yield batch
 
 
 def _filtered(options: ReadOptions, expression: pc.Expression | None) -> StoreDataset:

@@ -8,6 +8,7 @@ import random
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rmqstore_spark import DamagedStoreError, OptionError, Store
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.query.expressions import understood
 from rmqstore_spark.query.selection import EVERYTHING
+from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.tables.dataset import StoreDataset, StoreScanner
 from rmqstore_spark.tables.registry import TABLES
 
@@ -335,6 +337,21 @@ def test_damage_is_an_error(large: Store, tmp_path: Path) -> None:
 
 
 # ---- engines
+
+
+def test_what_a_thread_meets_is_heard(large: Store, tmp_path: Path) -> None:
+    """An engine reads where it likes; `rmqstore sql` has to know of damage."""
+    (whole,) = large._options({}).paths
+    root = shutil.copytree(whole, tmp_path / "store")
+    path = next((root / "commitlog").iterdir())
+    with path.open("r+b") as file:
+        file.seek(4)
+        file.write(b"damaged!")
+    with heard(is_silent=True) as damage:
+        dataset = Store(root, mode="DROPMALFORMED").dataset(columns=["topic"]).heard_here()
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(dataset.to_table).result().num_rows
+    assert damage.is_lost
 
 
 def test_duckdb_joins_tables() -> None:

@@ -193,8 +193,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command(store: Path) -> None:
     told = run("usage", str(store)).out.splitlines()
-    assert told[0].split() == ["topic", "messages", "size", "share"]
-    assert told[2].split()[:2] == ["Large", "90"]
+    assert told[0].split() == ["topic", "size", "messages", "share"]
+    assert told[2].split()[:4] == ["Large", "12.8", "KiB", "90"]
     assert "█" * 20 in told[2]
     assert r"Evil\x1b[31m" in told[3]
     assert "▏" not in told[2]
