@@ -144,7 +144,7 @@ $(VENV)/.installed: $(VENV)/.installed-demo
 	@touch $@
 
 $(VENV41)/.installed: setup.cfg pyproject.toml
-	$(call install,$(VENV41),test,"pyspark==4.1.*")
+	$(call install,$(VENV41),test,"pyspark==4.1.*" pysail)
 
 # The website needs nothing of the package: what the code says stands in the pages (`make reference`).
 $(VENV_DOCS)/.installed: requirements-docs.txt

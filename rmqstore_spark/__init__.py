@@ -129,18 +129,23 @@ def write_store(
 
 
 def register(spark: "SparkSession") -> None:
-    """Register `format("rmqstore")` with a session.
+    """Register `format("rmqstore")` and the table functions of SQL, `rmqstore_get` and `rmqstore_history`, with a
+    session.
 
-    After `pip install` this is not needed: Spark finds the source through the module `pyspark_rmqstore`. Call it where
-    Spark does not look: for a checkout that is only on the driver's sys.path, in a session whose first look-up failed
-    because of another package, or where `PYSPARK_DRIVER_PYTHON` names a Python without this package.
+    After `pip install` the format needs no call: Spark finds it through the module `pyspark_rmqstore`. Call this for
+    the functions, in Sail, and where Spark does not look: for a checkout that is only on the driver's sys.path, in a
+    session whose first look-up failed because of another package, or where `PYSPARK_DRIVER_PYTHON` names a Python
+    without this package.
 
     >>> rmqstore_spark.register(spark)
+    >>> spark.sql("SELECT timestamp, event, topic FROM rmqstore_history('sample_store', 'retried-0')").show()
     """
     _check_session(spark)
     from rmqstore_spark.spark.datasource import RmqStoreDataSource
+    from rmqstore_spark.spark.functions import register_functions
 
     spark.dataSource.register(RmqStoreDataSource)
+    register_functions(spark)
 
 
 def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[str, str]:

@@ -225,10 +225,9 @@ class Store(TableMethods):
         Returns:
             A `pyarrow.Table`, empty if nothing was found.
         """
-        from rmqstore_spark.jobs.history import history
+        from rmqstore_spark.jobs.history import histories
 
-        options, wanted = self._options({}), required("name", name)
-        found = again(lambda: [(store.root, history(store, options, wanted)) for store in self._open(options)])
+        found = histories(self._options({}), required("name", name))
         if len(found) == 1:
             return found[0][1]
         tables = [table.append_column("store", pa.repeat(root, table.num_rows)) for root, table in found]

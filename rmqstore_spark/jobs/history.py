@@ -17,6 +17,8 @@ from rmqstore_spark.columns import INT, LONG, TEXT, TIME
 from rmqstore_spark.errors import counted
 from rmqstore_spark.query.options import MESSAGES, ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Numbers, Selection, words_of
+from rmqstore_spark.read.plan.again import again
+from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.format.system_topics import (
@@ -84,6 +86,16 @@ class Event(NamedTuple):
     msg_id: str | None
     details: str
     commit_log_offset: int | None
+
+
+def histories(options: ReadOptions, name: str) -> list[tuple[str, pa.Table]]:
+    """The events of the messages with a key or id in each of the stores that options name, by the store's directory.
+
+    Raises:
+        RmqStoreError: a store cannot be read; and as by history().
+    """
+    files = files_of(options)
+    return again(lambda: [(store.root, history(store, options, name)) for store in open_stores(options, files)])
 
 
 def history(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:

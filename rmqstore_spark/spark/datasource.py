@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
+from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import (
     MESSAGES,
@@ -20,6 +20,7 @@ from rmqstore_spark.query.options import (
 )
 from rmqstore_spark.query.stream_options import parse_stream_options
 from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_filters
+from rmqstore_spark.spark.schema import struct_of
 from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark, refuse_relative
@@ -27,10 +28,12 @@ from rmqstore_spark.spark.writer import RmqStoreWriter
 from rmqstore_spark.store.io.storage import refuse_shown
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rmqstore_spark.spark.stream_reader import RefusedStreamReader, RmqStoreStreamReader
 
 FORMAT_NAME = "rmqstore"
-_CHECKPOINT = "checkpointlocation"  # Spark's own option, which Spark passes on
+_OF_QUERIES = ("checkpointlocation", "queryname")  # Spark's own options of a stream, which Spark passes on to sinks
 # Options that Spark adds by itself when a table is created over the source.
 _SPARKS_OWN = re.compile(r"(location|provider|owner)\Z|option\.", re.IGNORECASE)
 
@@ -64,25 +67,27 @@ class RmqStoreDataSource(DataSource):
                     raise other from None
                 raise (why if str(why) == str(other) else OptionError(f"{why}; as a stream: {other}")) from None
 
-    def schema(self) -> str | StructType:
+    def schema(self) -> StructType:
         """The columns asked for, or all except those that are only returned when named. Spark does not call this when
         the user gives a schema."""
         with called_by_spark():
             options = self._read_or_stream_options()
             if options.table != MESSAGES:
                 return spark_schema(options)
-            names = options.columns or DEFAULT_COLUMNS
-            return ", ".join(f"{name} {COLUMNS[name].spark}" for name in names)
+            return struct_of(arrow_schema(options.columns or DEFAULT_COLUMNS))
 
-    def reader(self, schema: StructType) -> "RmqStoreReader | TableReader":
-        """A reader of these columns."""
+    def reader(self, schema: "StructType | pa.Schema") -> "RmqStoreReader | TableReader":
+        """A reader of these columns. Sail, which has an Arrow schema, keeps the filters of several scans apart."""
+        is_sails = not isinstance(schema, StructType)
+        schema = struct_of(schema)
         with called_by_spark():
             options = self._read_options()
             check_names(options, schema)
             if options.table != MESSAGES:
                 return TableReader(options, schema)
             check_schema(schema)
-            return (PushdownReader if takes_filters(options.pushdown) else RmqStoreReader)(options, schema)
+            takes = options.pushdown != "off" if is_sails else takes_filters(options.pushdown)
+            return (PushdownReader if takes else RmqStoreReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> "RmqStoreStreamReader | RefusedStreamReader":
         """A reader that follows the stores."""
@@ -97,17 +102,17 @@ class RmqStoreDataSource(DataSource):
             except OptionError as why:
                 return RefusedStreamReader(why)
 
-    def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
+    def writer(self, schema: "StructType | pa.Schema", overwrite: bool) -> "RmqStoreWriter":
         """A writer of these columns. Raises here already if the write is known to be impossible."""
         with called_by_spark():
             writer = RmqStoreWriter(_to_write(self._given), overwrite)
-            writer.prepare(schema)
+            writer.prepare(struct_of(schema))
             return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "RmqStoreStreamWriter":
         """A writer of these columns for one micro-batch; in another process, the writer that commits that batch."""
         with called_by_spark():
-            given = {name: text for name, text in self._given.items() if name.lower() != _CHECKPOINT}
+            given = {name: text for name, text in self._given.items() if name.lower() not in _OF_QUERIES}
             writer = RmqStoreStreamWriter(_to_write(given), overwrite)
             writer.prepare(schema)
             return writer

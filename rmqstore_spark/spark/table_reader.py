@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import OptionError, counted
 from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.spark.schema import struct_of
 from rmqstore_spark.spark.worker import called_by_spark, told
 
 if TYPE_CHECKING:
@@ -22,11 +23,9 @@ def spark_schema(options: ReadOptions) -> StructType:
     Raises:
         OptionError: there is no such table or column, or an option does not go with the table.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     from rmqstore_spark.tables.registry import schema_of, table_of
 
-    return from_arrow_schema(schema_of(table_of(options), options.columns))
+    return struct_of(schema_of(table_of(options), options.columns))
 
 
 def check_types(schema: StructType, types: Mapping[str, str]) -> None:
@@ -53,12 +52,11 @@ class TableReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         import pyarrow as pa
-        from pyspark.sql.pandas.types import from_arrow_schema
 
         from rmqstore_spark.tables.registry import schema_of, table_of
 
         arrow = schema_of(table_of(options), schema.names)
-        check_types(schema, {field.name: field.dataType.simpleString() for field in from_arrow_schema(arrow).fields})
+        check_types(schema, {field.name: field.dataType.simpleString() for field in struct_of(arrow).fields})
         self._options = options
         # Spark compares each batch with the nullability that the user declared.
         fields = [field.with_nullable(own.nullable) for field, own in zip(arrow, schema.fields, strict=True)]

@@ -57,7 +57,7 @@ class Home:
     def run(self, lines: DataFrame | None = None, mode: str = "append", **options: Any) -> None:
         writer = (self.lines if lines is None else lines).writeStream.format("rmqstore").outputMode(mode)
         writer = writer.options(**{**OPTIONS, **options}).option("checkpointLocation", str(self.checkpoint))
-        query = writer.trigger(availableNow=True).start(str(self.store))
+        query = writer.queryName("writes").trigger(availableNow=True).start(str(self.store))
         query.awaitTermination()
 
     def bodies(self) -> list[str]:

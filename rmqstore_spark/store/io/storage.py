@@ -213,6 +213,12 @@ def is_storage_option(name: str) -> bool:
     return name.lower().startswith(_FAMILIES) or name.lower() in _NAMES
 
 
+def is_secret(name: str) -> bool:
+    """Is the value of an option of this name a secret?"""
+    main = storage_name(name)
+    return main is not None and STORAGE_OPTIONS[main].is_secret
+
+
 def storage_name(name: str) -> str | None:
     """The main name of an option that says how storage is reached; None for any other option."""
     option = _NAMES.get(name.lower().removeprefix(_SECRET))
