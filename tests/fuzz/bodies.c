@@ -5,6 +5,7 @@
 
 #include "body_search.h"
 #include "fuzz.h"
+#include "units.h"
 #include "zstd.h"
 
 enum { OPTIONS = 2, MOST = 1 << 16 };
@@ -102,6 +103,11 @@ static size_t draw(fuzz_random *r, uint8_t *data, size_t room) {
     uint8_t *const to = data + OPTIONS;
     for (size_t i = 0; i < size; i++) text[i] = i > 20 && fuzz_below(r, 3) ? text[i - 1 - fuzz_below(r, 19)] : (uint8_t)('a' + fuzz_below(r, alphabet));
     if ((data[0] & 3) == RMQ_IS_LZ4) {
+        if (fuzz_below(r, 2)) { /* one with a match, whose distance is any */
+            memcpy(to, fuzz_compressed[2].bytes, fuzz_compressed[2].size);
+            to[18] = (uint8_t)fuzz_below(r, 9);
+            return OPTIONS + fuzz_compressed[2].size;
+        }
         if (room < OPTIONS + 15 + size || size == 0) return 0;
         memcpy(to, "\x04\x22\x4D\x18\x60\x40\x82", 7);
         for (int i = 0; i < 4; i++) to[7 + i] = (uint8_t)((size | 0x80000000u) >> 8 * i);

@@ -30,6 +30,22 @@ static void check_plain(const uint8_t *window, size_t size, int64_t base, rmq_di
     CHECK(count == d->units.size);
 }
 
+/* Placed units: those that are in queues are numbered from 0 on in each, the others are 0. */
+static void check_numbers(const uint8_t *window, int64_t size, int64_t base) {
+    plain_unit u, v;
+    for (int64_t at = 0; at < size; at += u.total) {
+        int64_t before = 0;
+        CHECK(plain_is_unit(window + at, size - at, base + at, INT64_MAX, 1, &u));
+        const int is_queued = (u.sys_flag & 12) != 4 && (u.sys_flag & 12) != 12;
+        for (int64_t other = 0; is_queued && other < at; other += v.total) {
+            CHECK(plain_is_unit(window + other, size - other, base + other, INT64_MAX, 0, &v));
+            before += (v.sys_flag & 12) != 4 && (v.sys_flag & 12) != 12 && v.queue_id == u.queue_id &&
+                      plain_same(v.topic, v.topic_size, u.topic, u.topic_size);
+        }
+        CHECK(u.queue_offset == before && u.store_timestamp != 0);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < OPTIONS) return 0;
     const int flags = data[0];
@@ -56,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     rmq_dispatcher *const placed = fuzz_dispatcher(flags & TAGS, flags & LIGHT, flags & BATCHES), *const again = dispatchers[2];
     w = walk_of(window, n, base, segment_end, 1);
     CHECK(rmq_place(placed, &w, 1700000000000, (flags & KEEP) != 0) == 0);
+    if (!(flags & KEEP)) check_numbers(window, w.position - base, base);
     v = walk_of(window, n, base, segment_end, 1);
     CHECK(rmq_dispatch(again, &v, w.count) == 0);
     CHECK(v.count == w.count && v.position == w.position);
