@@ -48,6 +48,12 @@ def test_every_example_runs(page: str, spark: SparkSession, kitchen: Path) -> No
         orders = pq.read_table(kitchen / "lake" / "orders").to_pylist()
         assert sorted(row["order"]["state"] for row in orders) == ["paid", "shipped"]
         assert pq.read_table(kitchen / "lake" / "live").num_rows == Store("sample_store").messages().read_all().num_rows
+    if page == "lakes.md":
+        from deltalake import DeltaTable
+
+        whole = Store("sample_store").messages().read_all().num_rows
+        assert pq.read_table(kitchen / "lake" / "daily").num_rows == whole
+        assert DeltaTable(kitchen / "lake" / "stream").to_pyarrow_table(["topic"]).num_rows == whole
 
 
 def test_examples_with_a_bucket(spark: SparkSession, kitchen: Path) -> None:
