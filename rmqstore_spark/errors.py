@@ -70,8 +70,8 @@ class DeletedMeanwhileError(RmqStoreError):
 
 
 class StorageError(RmqStoreError):
-    """The storage of a remote store refuses or does not answer; or the store, also a local one, is not the one that the
-    read was planned on."""
+    """The storage of a remote store refuses or does not answer, or a disk fails; or the store, also a local one, is not
+    the one that the read was planned on."""
 
     __module__ = "rmqstore_spark"
 

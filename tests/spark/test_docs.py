@@ -53,7 +53,7 @@ def test_every_example_runs(page: str, spark: SparkSession, kitchen: Path) -> No
 
         whole = Store("sample_store").messages().read_all().num_rows
         assert pq.read_table(kitchen / "lake" / "daily").num_rows == whole
-        assert DeltaTable(kitchen / "lake" / "stream").to_pyarrow_table(["topic"]).num_rows == whole
+        assert DeltaTable(kitchen / "lake" / "stream").to_pyarrow_table(columns=["topic"]).num_rows == whole
 
 
 def test_examples_with_a_bucket(spark: SparkSession, kitchen: Path) -> None:

@@ -178,16 +178,29 @@ class Files:
         return _UnlinkedFiles(self.prices, self.manners)
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory, as os.listdir gives them, with its errors."""
-        return os.listdir(path)
+        """The names in a directory, as os.listdir gives them, with its errors.
+
+        Raises:
+            StorageError: reading fails, which does not tell what is there. So in status() and lstat().
+        """
+        try:
+            return os.listdir(path)
+        except OSError as why:
+            raise _of_failure(path, why) from None
 
     def status(self, path: str) -> os.stat_result:
         """The status of a path, as os.stat gives it, with its errors."""
-        return os.stat(path)
+        try:
+            return os.stat(path)
+        except OSError as why:
+            raise _of_failure(path, why) from None
 
     def lstat(self, path: str) -> os.stat_result:
         """The status of a path itself, without following a link, with the errors of os.lstat."""
-        return os.lstat(path)
+        try:
+            return os.lstat(path)
+        except OSError as why:
+            raise _of_failure(path, why) from None
 
     def is_directory(self, path: str) -> bool:
         """Is there a directory at a path?"""
@@ -402,7 +415,10 @@ class ReadFile:
     @property
     def size(self) -> int:
         """Length in bytes."""
-        return os.fstat(self._fd).st_size
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError as why:
+            raise cannot_read(self.path, why) from None
 
     def expect(self, start: int, stop: int) -> None:
         """See OpenFile. The system reads ahead by itself."""
@@ -507,6 +523,10 @@ def next_extent(fd: int, start: int, stop: int) -> tuple[int, int] | None:
     return (start, min(end, stop)) if start < stop else None
 
 
+# A disk, a network or a system that fails: nothing is known of what is there.
+_FAILURES = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+
+
 class ignore_unreadable:
     """A context for reading something optional: a file that cannot be read counts as missing.
 
@@ -545,4 +565,12 @@ def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreE
         )
     if isinstance(why, NotADirectoryError):
         return NotAStoreError(f"{where}: not a directory; give the broker's store directory")
-    return RmqStoreError(f"{where}: cannot be read: {why.strerror or why}")
+    said = f"{where}: cannot be read: {why.strerror or why}"
+    if why.errno in _FAILURES:
+        return StorageError(f"{said}; try again, or read a copy of what can be read")
+    return RmqStoreError(said)
+
+
+def _of_failure(path: str, why: OSError) -> Exception:
+    """The error itself, which tells what is there; a StorageError where it does not."""
+    return cannot_read(path, why) if why.errno in _FAILURES else why

@@ -1,0 +1,69 @@
+"""A read of which any system call fails, or brings less than it was asked for, gives right rows or one error of ours.
+
+In each mode, on each way to messages, in each table.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import flavours
+from support.patience import HANG
+
+TESTS = Path(__file__).resolve().parents[1]
+SAMPLE = TESTS.parent / "sample_store"
+
+
+@pytest.fixture(scope="module")
+def faulty_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("faulty") / "faulty_calls.so"
+    source = TESTS / "support" / "faulty_calls.c"
+    subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def sample(directory: Path) -> Path:
+    return shutil.copytree(SAMPLE, directory / "store")
+
+
+def flavour(name: str) -> Callable[[Path], Path]:
+    return lambda directory: flavours.unpack_store(name, directory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "step"),
+    [
+        pytest.param(sample, 300, id="sample"),
+        pytest.param(sample, 30, id="sample closely", marks=pytest.mark.long),
+        *(
+            pytest.param(flavour(name), 150, id=name, marks=pytest.mark.long)
+            for name in ("batchcq", "dledger", "rocksdb-all", "rocksdb-all-v2", "system", "tiered")
+        ),
+    ],
+)
+def test_rows_are_right_or_it_is_told(
+    faulty_calls: Path, tmp_path: Path, rng: random.Random, make: Callable[[Path], Path], step: int
+) -> None:
+    root = make(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "support.faulty_reads", root, str(step), str(rng.random())],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path)), "LD_PRELOAD": str(faulty_calls)},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *wrong, counts = done.stdout.splitlines()
+    assert wrong == []
+    tried, told = map(int, re.findall(r"\d+", counts))
+    assert tried > told > 20
