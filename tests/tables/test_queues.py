@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 import tarfile
@@ -467,3 +469,26 @@ def test_the_first_queue_file_is_empty_or_a_hole(tmp_path: Path, first: bytes | 
     assert Store(tmp_path).consumequeue().num_rows == 1
     assert Store(tmp_path).queues().num_rows == 2
     Store(tmp_path).check()
+
+
+def test_what_may_not_be_listed_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: the table may lack its queues. Messages come whole."""
+    builder = stores.StoreBuilder(tmp_path / "store")
+    for number in range(10):
+        builder.append(topic="AB"[number % 2])
+    builder.close()
+    denied = str(builder.root / "consumequeue" / "A")
+    listed = os.listdir
+
+    def names(path: str) -> list[str]:
+        if str(path) == denied:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", names)
+    assert Store(builder.root).messages().read_all().num_rows == 10
+    for _ in range(2):
+        Store(builder.root).consumequeue()
+    assert len([text for text in caplog.messages if text.startswith(f"{denied}: permission denied")]) == 1

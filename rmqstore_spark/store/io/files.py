@@ -4,7 +4,9 @@ import bisect
 import contextlib
 import errno
 import fcntl
+import functools
 import glob
+import logging
 import os
 import stat
 import struct
@@ -17,11 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import gather
-from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, NotAStoreError, RmqStoreError, StorageError
+from rmqstore_spark.errors import (
+    DamagedStoreError,
+    DeletedMeanwhileError,
+    NotAStoreError,
+    RmqStoreError,
+    StorageError,
+    one_line,
+)
 from rmqstore_spark.store.io.guest import Guest, Manners, Pace, Traces, passing_by
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.io.schedule import Serial
 from rmqstore_spark.store.io.storage import Storage
+
+log = logging.getLogger(__name__)
 
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 # As Linux has them: a Python that was built with headers older than Linux 3.15 lacks the names.
@@ -539,6 +550,17 @@ class ignore_unreadable:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         return kind is not None and issubclass(kind, RmqStoreError) and not issubclass(kind, StorageError)
+
+
+@functools.lru_cache(maxsize=1000)
+def _say_denied(directory: str) -> None:
+    log.warning("%s: permission denied: what is in it is not read; run as a user who may", one_line(directory))
+
+
+def say_if_denied(directory: str, why: OSError) -> None:
+    """Log, once, that a directory counts as missing because it may not be listed: tables of what is in it lack rows."""
+    if isinstance(why, PermissionError):
+        _say_denied(directory)
 
 
 def status_of(path: str, files: Files) -> os.stat_result:

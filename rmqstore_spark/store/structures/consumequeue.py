@@ -14,7 +14,7 @@ import numpy as np
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE, QueueBlock, QueueUnit
-from rmqstore_spark.store.io.files import Files, allocated, file_status, ignore_unreadable
+from rmqstore_spark.store.io.files import Files, allocated, file_status, ignore_unreadable, say_if_denied
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path, start_in
 from rmqstore_spark.store.structures.proofs import Proof, proof_of
 
@@ -322,7 +322,8 @@ def names_in(directory: str, files: Files) -> list[str]:
     """The names in a directory, sorted; none where it cannot be listed."""
     try:
         return sorted(files.names(directory))
-    except OSError:
+    except OSError as why:
+        say_if_denied(directory, why)
         return []
 
 

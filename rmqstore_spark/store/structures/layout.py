@@ -27,7 +27,7 @@ from rmqstore_spark.errors import (
     one_line,
     quoted,
 )
-from rmqstore_spark.store.io.files import Files, Pin, cannot_read, kind_of
+from rmqstore_spark.store.io.files import Files, Pin, cannot_read, kind_of, say_if_denied
 from rmqstore_spark.store.io.storage import location, plain_uri, scheme_of
 from rmqstore_spark.store.structures.kinds import HEAD, WrappedLog, is_rocksdb, wrapped_log_of, wrapped_logs
 
@@ -441,7 +441,8 @@ def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
         return None
     try:
         names = files.names(directory)
-    except OSError:  # an accelerator that cannot be read is as good as missing
+    except OSError as why:  # an accelerator that cannot be read is as good as missing
+        say_if_denied(directory, why)
         return None
     if "CURRENT" not in names or not is_rocksdb(directory, files):
         return directory
