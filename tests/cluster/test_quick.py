@@ -14,7 +14,7 @@ from support.machines import Machines
 from support.spark_cluster import HOSTS
 from support.spark_driver import JobFailedError
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 
 def rows(spark: Any, path: str, **options: Any) -> list[Any]:

@@ -18,9 +18,8 @@ from support.killing import Killed, Stopper
 import rmqstore_spark
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
-from interop.each import EACH
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
-from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, VERSIONS, Broker, usually
+from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, TRIED, VERSIONS, Broker, usually
 from interop.scenario import Written
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
@@ -37,7 +36,9 @@ def test_a_new_store(accept_ours: AcceptOurs, rng: random.Random, version: str) 
     accept_ours("new", version, lambda _, root: small_store(root, rng), sizes=SMALL)
 
 
-@pytest.mark.parametrize("version", EACH)
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("version", TRIED)
 def test_one_that_its_broker_wrote_and_we_appended_to(
     store_of: StoreOf, tmp_path: Path, rng: random.Random, version: str
 ) -> None:

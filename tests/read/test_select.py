@@ -39,7 +39,7 @@ from rmqstore_spark.store.io.files import Prices
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]
 COLUMNS += ["storeTimestamp", "bodyCRC", "batchIndex"]
-EXAMPLES = 100
+EXAMPLES = 60
 OBJECT_EXAMPLES = 12
 ROCKSDB_EXAMPLES = 40
 
