@@ -46,11 +46,16 @@ static void check_numbers(const uint8_t *window, int64_t size, int64_t base) {
     }
 }
 
+static int64_t base_in(const uint8_t *data, size_t window_size) {
+    (void)window_size;
+    return (int64_t)data[1] << 20;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < OPTIONS) return 0;
     const int flags = data[0];
     const size_t n = size - OPTIONS;
-    const int64_t base = (int64_t)data[1] << 20, segment_end = base + (int64_t)n + (data[2] & 1 ? 8 : 100);
+    const int64_t base = base_in(data, n), segment_end = base + (int64_t)n + (data[2] & 1 ? 8 : 100);
     uint8_t *const window = fuzz_copy(data + OPTIONS, n);
     rmq_dispatcher *dispatchers[3];
     for (int i = 0; i < 3; i++) dispatchers[i] = fuzz_dispatcher(flags & TAGS, flags & LIGHT, flags & BATCHES);
@@ -84,14 +89,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 }
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed) {
-    fuzz_random r = fuzz_seeded(seed);
-    if (size < OPTIONS || fuzz_below(&r, 10) == 0) return LLVMFuzzerMutate(data, size, room);
-    if (fuzz_below(&r, 6) == 0) {
-        data[fuzz_below(&r, OPTIONS)] = (uint8_t)fuzz_draw(&r);
-        return size;
-    }
-    const size_t header = data[0] & WRAPPED ? FUZZ_HEADER : 0;
-    for (uint64_t times = 1 + fuzz_below(&r, 3); times > 0; times--)
-        size = OPTIONS + fuzz_mutate_units(&r, data + OPTIONS, size - OPTIONS, room - OPTIONS, (int64_t)data[1] << 20, header);
-    return size;
+    return fuzz_mutate_log(data, size, room, seed, OPTIONS, WRAPPED, base_in);
 }

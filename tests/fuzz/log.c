@@ -469,15 +469,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 
+static int64_t base_in(const uint8_t *data, size_t window_size) { return base_of(data[4], window_size); }
+
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed) {
-    fuzz_random r = fuzz_seeded(seed);
-    if (size < OPTIONS || fuzz_below(&r, 10) == 0) return LLVMFuzzerMutate(data, size, room);
-    if (fuzz_below(&r, 6) == 0) {
-        data[fuzz_below(&r, OPTIONS)] = (uint8_t)fuzz_draw(&r);
-        return size;
-    }
-    const size_t header = data[0] & WRAPPED ? FUZZ_HEADER : 0;
-    for (uint64_t times = 1 + fuzz_below(&r, 3); times > 0; times--)
-        size = OPTIONS + fuzz_mutate_units(&r, data + OPTIONS, size - OPTIONS, room - OPTIONS, base_of(data[4], size - OPTIONS), header);
-    return size;
+    return fuzz_mutate_log(data, size, room, seed, OPTIONS, WRAPPED, base_in);
 }

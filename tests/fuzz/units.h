@@ -222,4 +222,22 @@ static inline size_t fuzz_mutate_units(fuzz_random *r, uint8_t *window, size_t s
     return size;
 }
 
+/* Change an input of `options` bytes of options and a window of units after them: the options, the window, or anything.
+ * The first byte has the bit `wrapped` where units have a header; `base_of` tells where the window begins. */
+static inline size_t fuzz_mutate_log(uint8_t *data, size_t size, size_t room, unsigned seed, size_t options, int wrapped,
+                                     int64_t (*base_of)(const uint8_t *data, size_t window_size)) {
+    fuzz_random r = fuzz_seeded(seed);
+    if (size < options || fuzz_below(&r, 10) == 0) return LLVMFuzzerMutate(data, size, room);
+    if (fuzz_below(&r, 6) == 0) {
+        data[fuzz_below(&r, options)] = (uint8_t)fuzz_draw(&r);
+        return size;
+    }
+    const size_t header = data[0] & wrapped ? FUZZ_HEADER : 0;
+    for (uint64_t times = 1 + fuzz_below(&r, 3); times > 0; times--) {
+        const size_t n = size - options;
+        size = options + fuzz_mutate_units(&r, data + options, n, room - options, base_of(data, n), header);
+    }
+    return size;
+}
+
 #endif

@@ -13,7 +13,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from rmqstore_spark.store.io.storage import Storage
 
 log = logging.getLogger(__name__)
 
+_Answer = TypeVar("_Answer")
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 # As Linux has them: a Python that was built with headers older than Linux 3.15 lacks the names.
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
@@ -194,24 +195,15 @@ class Files:
         Raises:
             StorageError: reading fails, which does not tell what is there. So in status() and lstat().
         """
-        try:
-            return os.listdir(path)
-        except OSError as why:
-            raise _of_failure(path, why) from None
+        return _asked(os.listdir, path)
 
     def status(self, path: str) -> os.stat_result:
         """The status of a path, as os.stat gives it, with its errors."""
-        try:
-            return os.stat(path)
-        except OSError as why:
-            raise _of_failure(path, why) from None
+        return _asked(os.stat, path)
 
     def lstat(self, path: str) -> os.stat_result:
         """The status of a path itself, without following a link, with the errors of os.lstat."""
-        try:
-            return os.lstat(path)
-        except OSError as why:
-            raise _of_failure(path, why) from None
+        return _asked(os.lstat, path)
 
     def is_directory(self, path: str) -> bool:
         """Is there a directory at a path?"""
@@ -579,8 +571,6 @@ def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreE
     if isinstance(why, FileNotFoundError) and os.path.islink(path):
         return DamagedStoreError(f"{where}: expected a file, found a dangling link; replace it by the file itself")
     if isinstance(why, FileNotFoundError):
-        if os.path.islink(path):
-            return DamagedStoreError(f"{where}: expected a file, found a dangling link; replace it by the file itself")
         return DeletedMeanwhileError(
             f"{where}: the file is gone; a broker deletes expired segments while it runs: load the store again, "
             "or read a copy or a snapshot of it"
@@ -593,6 +583,9 @@ def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreE
     return RmqStoreError(said)
 
 
-def _of_failure(path: str, why: OSError) -> Exception:
-    """The error itself, which tells what is there; a StorageError where it does not."""
-    return cannot_read(path, why) if why.errno in _FAILURES else why
+def _asked(call: Callable[[str], _Answer], path: str) -> _Answer:
+    """What the system says of a path. Its errors tell what is there; a StorageError where they do not."""
+    try:
+        return call(path)
+    except OSError as why:
+        raise (cannot_read(path, why) if why.errno in _FAILURES else why) from None
