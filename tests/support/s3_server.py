@@ -89,8 +89,11 @@ class Server:
         """Of each object the key, the tag and the size, as lists give them."""
         if self._listing is not None:
             return self._listing
-        paths = [Path(above, name) for above, _, names in os.walk(self.root) for name in names]
-        return [(str(path.relative_to(self.root)), self.tag(path), path.stat().st_size) for path in paths]
+        found = []
+        for path in (Path(above, name) for above, _, names in os.walk(self.root) for name in names):
+            with contextlib.suppress(FileNotFoundError):  # it is being removed
+                found.append((str(path.relative_to(self.root)), self.tag(path), path.stat().st_size))
+        return found
 
     def stop_listing(self) -> None:
         """Lists from now on show what there is now."""
