@@ -18,10 +18,16 @@ cdef extern from "table_checksum.h" nogil:
 
 cdef extern from "varint.h" nogil:
     uint32_t rmq_le32(const uint8_t *p)
+    const uint8_t *rmq_varint(const uint8_t *p, const uint8_t *end, int bits, uint64_t *value)
     void rmq_put_le64(uint8_t *p, uint64_t value)
 
 cdef extern from "lz4_size.h" nogil:
     int64_t rmq_lz4_size(const uint8_t *p, int64_t size)
+
+cdef extern from "lz4_frame.h" nogil:
+    enum:
+        RMQ_EXPANDED
+    int rmq_lz4_block(const uint8_t *p, const uint8_t *end, const uint8_t *before, uint8_t **to, const uint8_t *stop)
 
 cdef extern from "log_records.h" nogil:
     enum:
@@ -67,6 +73,7 @@ cdef extern from "newest.h" nogil:
         const int64_t *value_ends
         int64_t at
         int64_t end
+        int is_plain
     ctypedef struct rmq_tombstones:
         const uint8_t *keys
         const int64_t *starts
@@ -87,6 +94,7 @@ cdef extern from "newest.h" nogil:
         int64_t value_bytes
         int32_t stopped
         int32_t unknown
+    int64_t rmq_first_too_late(rmq_run *run)
     void rmq_take_newest(rmq_newest *w)
     void rmq_copy_newest(const rmq_newest *w, uint8_t *keys, int64_t *key_starts, uint8_t *values, int64_t *value_starts)
     uint64_t rmq_le64(const uint8_t *p)

@@ -47,6 +47,30 @@ def table_checksum(data: Buffer, *, kind: int, offset: int, context: int) -> int
 def lz4_size(data: Buffer) -> int:
     """The decompressed size in bytes of an LZ4 block; -1: no LZ4 block. Only the lengths of matches are checked."""
 
+def expand_lz4(
+    data: Buffer,
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    are_packed: npt.NDArray[np.bool_] | npt.NDArray[np.uint8],
+    *,
+    room: int,
+    most: int,
+    gain: int,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Decompress blocks that begin with their size, the rest of which is an LZ4 block; others are copied.
+
+    Args:
+        starts, ends: the start and end of each block in data.
+        are_packed: which of them are compressed.
+        room: bytes after which no further block is begun.
+        most: the most bytes of a block.
+        gain: the most times that a block is larger than its compressed form.
+
+    Returns:
+        the first of the blocks, up to one that is surely no such block or may be none, one after the other; and where
+        each begins, and the last one ends.
+    """
+
 def take_records(data: Buffer, *, number: int = 0) -> tuple[npt.NDArray[np.int64], str, int]:
     """Take the records of a log out of their frame, to the beginning of `data`, which is overwritten.
 
@@ -85,12 +109,15 @@ class Run:
     def begin_at(self, key: Buffer) -> None:
         """Leave out entries with users' keys below this one."""
 
-    def user_key(self) -> bytes:
-        """The user's key of the first entry that is left.
+    def first_key(self) -> bytes:
+        """The internal key of the first entry that is left.
 
         Raises:
             ValueError: none is left.
         """
+
+    def last_key(self) -> bytes:
+        """The internal key of the last entry. Errors as of first_key()."""
 
     def take_versions(self, key: bytes) -> list[tuple[int, int, bytes]]:
         """Take the first entries, as long as they have this user's key: (sequence number, type, value), the newest
@@ -107,7 +134,8 @@ def read_blocks(data: Buffer, starts: npt.NDArray[np.int64], ends: npt.NDArray[n
         starts, ends: the start and end of each block in data.
 
     Raises:
-        NotSoundError: a block is not sound; the position is that in the block.
+        NotSoundError: a block is not sound, or an entry does not come after the one before it; the position is that in
+            the block.
     """
 
 Pairs = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]

@@ -113,31 +113,74 @@ def check_blocks(const uint8_t[::1] data not None, const int64_t[::1] starts not
     return np.asarray(kinds), bad
 
 
+def expand_lz4(const uint8_t[::1] data not None, const int64_t[::1] starts not None, const int64_t[::1] ends not None,
+               const uint8_t[::1] are_packed not None, *, int64_t room, int64_t most, int64_t gain):
+    cdef int64_t i, size, n = 0, total = 0, count = starts.shape[0]
+    cdef uint64_t told
+    cdef const uint8_t *p = address(data)
+    cdef const uint8_t *q
+    cdef uint8_t *to
+    cdef int64_t[::1] bounds = np.zeros(count + 1, np.int64)
+    cdef int64_t[::1] begins = np.empty(max(count, 1), np.int64)
+    if ends.shape[0] != count or are_packed.shape[0] != count:
+        raise ValueError("as many starts as ends")
+    while n < count and (n == 0 or total < room):
+        if starts[n] < 0 or ends[n] < starts[n] or ends[n] > data.shape[0]:
+            raise ValueError("a block is not in the data")
+        size, begins[n] = ends[n] - starts[n], starts[n]
+        if are_packed[n]:
+            q = rmq_varint(p + starts[n], p + ends[n], 32, &told)
+            if q == NULL or told == 0 or <int64_t>told > most or <int64_t>told > gain * (size + 1):
+                break
+            size, begins[n] = <int64_t>told, q - p
+        total += size
+        n += 1
+        bounds[n] = total
+    cdef uint8_t[::1] out = np.empty(total, np.uint8)
+    for i in range(n):
+        size, to = bounds[i + 1] - bounds[i], _bytes(out) + bounds[i]
+        if not are_packed[i]:
+            if size > 0:
+                memcpy(to, p + begins[i], size)
+            continue
+        with nogil:
+            if rmq_lz4_block(p + begins[i], p + ends[i], to, &to, to + size) != RMQ_EXPANDED:
+                to = NULL
+        if to != _bytes(out) + bounds[i + 1]:
+            n = i
+            break
+    return np.asarray(out)[:bounds[n]], np.asarray(bounds)[:n + 1]
+
+
 cdef class Run:
     """Entries in order; only the functions below make one, so what it holds fits."""
     cdef const uint8_t[::1] keys, values
     cdef const int64_t[::1] key_starts, value_starts, value_ends
     cdef int64_t at, end
+    cdef bint is_plain
 
     def __len__(self):
         return self.end - self.at
 
     cdef rmq_run plain(self) noexcept:
         return rmq_run(address(self.keys), _given(self.key_starts), address(self.values), _given(self.value_starts),
-                       _given(self.value_ends), self.at, self.end)
+                       _given(self.value_ends), self.at, self.end, self.is_plain)
 
     def begin_at(self, const uint8_t[::1] key not None):
         cdef rmq_run run = self.plain()
         self.at = rmq_first_not_below(&run, address(key), key.shape[0])
 
-    def user_key(self):
-        cdef rmq_run run = self.plain()
-        cdef const uint8_t *key = NULL
-        cdef int64_t size
-        if self.at >= self.end:
+    def first_key(self):
+        return self.key_at(self.at)
+
+    def last_key(self):
+        return self.key_at(self.end - 1)
+
+    cdef bytes key_at(self, int64_t entry):
+        if not self.at <= entry < self.end:
             raise ValueError("no entry is left")
-        size = rmq_user_key(&run, &key)
-        return <bytes>(<const char *>key)[:size]
+        cdef const char *keys = <const char *>&self.keys[0]
+        return keys[self.key_starts[entry]:self.key_starts[entry + 1]]
 
     def take_versions(self, bytes key not None):
         cdef rmq_run run = self.plain()
@@ -168,7 +211,7 @@ cdef Run _run(keys, key_starts, values, value_starts, value_ends):
     cdef Run run = Run.__new__(Run)
     run.keys, run.key_starts, run.values = keys, key_starts, values
     run.value_starts, run.value_ends = value_starts, value_ends
-    run.at, run.end = 0, len(value_starts)
+    run.at, run.end, run.is_plain = 0, len(value_starts), False
     return run
 
 
@@ -208,7 +251,18 @@ cdef tuple _entries(const uint8_t[::1] data, const int64_t[::1] starts, const in
 
 def read_blocks(const uint8_t[::1] data not None, const int64_t[::1] starts not None, const int64_t[::1] ends not None):
     keys, key_starts, value_starts, value_ends = _entries(data, starts, ends, False, False, RMQ_SEQUENCE)
-    return _run(keys, key_starts, data, value_starts, value_ends)
+    cdef Run run = _run(keys, key_starts, data, value_starts, value_ends)
+    cdef rmq_run plain = run.plain()
+    cdef int64_t bad, part, position
+    with nogil:
+        bad = rmq_first_too_late(&plain)
+    run.is_plain = plain.is_plain
+    if bad < run.end:
+        part, position = 0, value_starts[bad]
+        while not starts[part] <= position <= ends[part]:
+            part += 1
+        raise NotSoundError("keys in order", position - starts[part], part)
+    return run
 
 
 def read_pairs(const uint8_t[::1] data not None, *, bint internal):

@@ -12,7 +12,7 @@
 
 enum { RMQ_TYPE_DELETION = 0, RMQ_TYPE_VALUE = 1, RMQ_TYPE_SINGLE_DELETION = 7, RMQ_NOT_IN_ORDER = 256 };
 
-/* Entries of one run, in order of keys, newer ones of a key first. */
+/* Entries of one run, in order of keys, newer ones of a key first: rmq_first_too_late() proves it. */
 typedef struct {
     const uint8_t *keys;
     const int64_t *key_starts; /* and where the last one ends */
@@ -20,6 +20,7 @@ typedef struct {
     const int64_t *value_starts;
     const int64_t *value_ends;
     int64_t at, end;
+    int is_plain; /* each entry is a value, and the only one of its user's key */
 } rmq_run;
 
 /* Deleted ranges, disjoint and in order: in [bounds 2i, 2i + 1) entries older than newest[i] are deleted. */
@@ -61,6 +62,26 @@ static inline int rmq_comes_before(const rmq_run *a, const rmq_run *b) {
     return order != 0 ? order < 0 : rmq_le64(p + m) > rmq_le64(q + n);
 }
 
+/* The first entry that does not come after the one before it; `end` where there is none. Says whether a run is plain. */
+static int64_t rmq_first_too_late(rmq_run *run) {
+    const uint8_t *before = NULL;
+    int64_t size = 0;
+    run->is_plain = 1;
+    for (int64_t i = run->at; i < run->end; i++) {
+        const uint8_t *const key = run->keys + run->key_starts[i];
+        const int64_t n = run->key_starts[i + 1] - run->key_starts[i] - RMQ_SEQUENCE;
+        if (before != NULL) {
+            const int order = rmq_compare(before, size, key, n);
+            if (order > 0 || (order == 0 && rmq_le64(before + size) <= rmq_le64(key + n))) return i;
+            run->is_plain &= order < 0;
+        }
+        run->is_plain &= key[n] == RMQ_TYPE_VALUE;
+        before = key;
+        size = n;
+    }
+    return run->end;
+}
+
 static void rmq_sift(rmq_newest *w, int32_t at) {
     const int32_t moved = w->heap[at];
     for (int32_t child; (child = 2 * at + 1) < w->count; at = child) {
@@ -81,11 +102,50 @@ static inline int rmq_is_hidden(rmq_tombstones *t, const uint8_t *key, int64_t s
     return 0;
 }
 
+/* Do all entries of a run come before those of the other ones in the heap? */
+static int rmq_is_apart(const rmq_newest *w, int32_t number) {
+    rmq_run last = w->runs[number];
+    last.at = last.end - 1;
+    const uint8_t *p, *q;
+    const int64_t m = rmq_user_key(&last, &p);
+    for (int32_t i = 0; i < w->count; i++) {
+        if (w->heap[i] == number) continue;
+        const int64_t n = rmq_user_key(&w->runs[w->heap[i]], &q);
+        if (rmq_compare(p, m, q, n) >= 0) return 0;
+    }
+    return 1;
+}
+
+/* Take all of a plain run that comes before all others. */
+static void rmq_take_all(rmq_newest *w, int32_t number) {
+    rmq_run *const run = &w->runs[number];
+    for (int64_t i = run->at; i < run->end; i++) {
+        w->from_run[w->taken] = number;
+        w->from_entry[w->taken++] = i;
+        w->value_bytes += run->value_ends[i] - run->value_starts[i];
+    }
+    w->key_bytes = run->key_starts[run->end] - run->key_starts[run->at] - RMQ_SEQUENCE * w->taken;
+    run->at = run->end - 1;
+    w->last_size = rmq_user_key(run, &w->last);
+    run->at = run->end;
+    w->stopped = number;
+}
+
 /* Go on until a run has no more entries (the caller brings its next ones, or leaves it out) or there is no run. */
 static void rmq_take_newest(rmq_newest *w) {
     w->taken = w->key_bytes = w->value_bytes = 0;
     w->stopped = w->unknown = -1;
     for (int32_t i = w->count / 2 - 1; i >= 0; i--) rmq_sift(w, i);
+    if (w->count > 0 && w->tombstones.count == 0) {
+        const rmq_run *const run = &w->runs[w->heap[0]];
+        const uint8_t *key;
+        const int64_t size = rmq_user_key(run, &key);
+        const int is_next = w->last == NULL || rmq_compare(key, size, w->last, w->last_size) > 0;
+        if (run->is_plain && is_next && rmq_is_apart(w, w->heap[0])) {
+            rmq_take_all(w, w->heap[0]);
+            return;
+        }
+    }
     while (w->count > 0) {
         const int32_t number = w->heap[0];
         rmq_run *const run = &w->runs[number];

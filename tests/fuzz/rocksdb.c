@@ -98,7 +98,8 @@ static void merge(const block_entries *blocks, const uint8_t *const *values, int
     int64_t room = 0;
     rmq_newest w = {.runs = runs, .heap = heap, .tombstones = {bounds, starts, newest, 0, has_tombstone}};
     for (int i = 0; i < count; i++) {
-        runs[i] = (rmq_run){blocks[i].keys, blocks[i].key_starts, values[i], blocks[i].value_starts, blocks[i].value_ends, 0, blocks[i].entries};
+        runs[i] = (rmq_run){blocks[i].keys, blocks[i].key_starts, values[i], blocks[i].value_starts, blocks[i].value_ends, 0, blocks[i].entries, 0};
+        if (rmq_first_too_late(&runs[i]) < runs[i].end) runs[i].is_plain = 0;
         before[i] = runs[i];
         if (blocks[i].entries > 0) heap[w.count++] = i;
         room += blocks[i].entries;
@@ -150,7 +151,7 @@ static void merge(const block_entries *blocks, const uint8_t *const *values, int
 
 /* Are newer entries of a key before older ones? The kernel takes that from a table whose checksums are right. */
 static int is_in_order(const block_entries *of) {
-    rmq_run a = {of->keys, of->key_starts, NULL, NULL, NULL, 0, of->entries}, b = a;
+    rmq_run a = {of->keys, of->key_starts, NULL, NULL, NULL, 0, of->entries, 0}, b = a;
     for (b.at = 1; b.at < b.end; a.at++, b.at++)
         if (rmq_comes_before(&b, &a)) return 0;
     return 1;

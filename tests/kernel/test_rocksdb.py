@@ -20,6 +20,7 @@ from native_io import (
     Tombstones,
     check_blocks,
     crc32c,
+    expand_lz4,
     lz4_size,
     masked_crc32c,
     read_blocks,
@@ -196,6 +197,53 @@ def test_block_of_any_bytes(rng: random.Random) -> None:
                     assert not len(found[3]) or found[3].max() <= len(data)
 
 
+def test_order_of_entries(rng: random.Random) -> None:
+    """Users' keys ascend; of the same one the newest entry comes first."""
+    for _ in range(500):
+        entries = [(rng.randbytes(rng.randrange(3)), rng.randrange(3)) for _ in range(rng.randrange(1, 5))]
+        ordered = sorted(set(entries), key=lambda entry: (entry[0], -entry[1]))
+        entries = ordered if rng.random() < 0.5 else entries
+        split = rng.randrange(len(entries) + 1)
+        parts = [
+            [(key + struct.pack("<Q", n << 8 | 1), b"") for key, n in part]
+            for part in (entries[:split], entries[split:])
+        ]
+        blocks = [block(part) for part in parts]
+        bounds = np.cumsum([0, *map(len, blocks)])
+        if entries == ordered:
+            assert len(read_blocks(b"".join(blocks), bounds[:-1], bounds[1:])) == len(entries)
+            continue
+        with pytest.raises(NotSoundError, match="keys in order") as why:
+            read_blocks(b"".join(blocks), bounds[:-1], bounds[1:])
+        assert 0 <= why.value.position <= len(blocks[why.value.part])
+
+
+def test_blocks_of_lz4(rng: random.Random) -> None:
+    """As many of the first blocks as are sound are what pyarrow makes of them, and within the limits."""
+    for _ in range(200):
+        plain = [bytes(rng.choices(b"abc", k=rng.randrange(1, 300))) for _ in range(rng.randrange(6))]
+        are_packed = np.array([rng.random() < 0.8 for _ in plain], np.bool_)
+        codec = pa.Codec("lz4_raw")
+        stored = [
+            varint(len(one)) + codec.compress(one, asbytes=True) if packed else one
+            for one, packed in zip(plain, are_packed, strict=True)
+        ]
+        sound = len(stored)
+        if stored and rng.random() < 0.5 and are_packed[bad := rng.randrange(len(stored))]:
+            stored[bad], sound = varint(len(plain[bad]) + 1) + stored[bad][len(varint(len(plain[bad]))) :], bad
+        data, bounds = b"".join(stored), np.cumsum([0, *map(len, stored)])
+        found, ends = expand_lz4(data, bounds[:-1], bounds[1:], are_packed, room=500, most=10_000, gain=256)
+        assert ends.tolist() == np.cumsum([0, *map(len, plain)])[: len(ends)].tolist()
+        assert len(ends) - 1 == sound or (len(ends) - 1 < sound and ends[-1] >= 500)
+        assert found.tobytes() == b"".join(plain[: len(ends) - 1])
+    with pytest.raises(ValueError, match="not in the data"):
+        expand_lz4(b"abc", np.array([1]), np.array([4]), np.array([True]), room=1, most=1, gain=1)
+    ten = varint(10) + pa.Codec("lz4_raw").compress(bytes(10), asbytes=True)
+    starts, ends, packed = np.array([0]), np.array([len(ten)]), np.array([True])
+    for most, gain, blocks in ((10, 256, 1), (9, 256, 0), (10, 0, 0)):
+        assert len(expand_lz4(ten, starts, ends, packed, room=100, most=most, gain=gain)[1]) == 1 + blocks
+
+
 def test_keys_may_not_be_longer_than_their_block_allows() -> None:
     data = varint(0) + varint(50_000) + varint(0) + b"k" * 50_000
     data += (varint(50_000) + varint(0) + varint(0)) * 20_000
@@ -269,13 +317,13 @@ def test_keys_that_come_too_late() -> None:
 
 def test_all_entries_of_a_key() -> None:
     run = run_of([(b"a", 1, 1, b"v"), (b"a", 3, 2, b"x"), (b"a", 2, 0, b""), (b"b", 4, 1, b"w")])
-    assert run.user_key() == b"a"
+    assert run.first_key()[:-8] == b"a"
     assert run.take_versions(b"") == []
     assert run.take_versions(b"a") == [(3, 2, b"x"), (2, 0, b""), (1, 1, b"v")]
-    assert (run.user_key(), run.take_versions(b"a"), len(run)) == (b"b", [], 1)
+    assert (run.first_key()[:-8], run.take_versions(b"a"), len(run)) == (b"b", [], 1)
     assert run.take_versions(b"b") == [(4, 1, b"w")]
     with pytest.raises(ValueError, match="no entry is left"):
-        run.user_key()
+        run.first_key()
 
 
 def test_parts_of_a_run() -> None:

@@ -136,6 +136,7 @@ def write(
     first: int = 10,
     version: int = 5,
     compression: bytes = b"",
+    mix: Callable[[list[tuple[bytes, bytes]]], object] = lambda entries: None,
 ) -> None:
     """A database.
 
@@ -148,6 +149,7 @@ def write(
         first: the number of the first file.
         version: of the format of tables.
         compression: what tables say that compressed their blocks.
+        mix: changes the order of a table's entries; bounds in MANIFEST stay what they are.
     """
     directory.mkdir(parents=True, exist_ok=True)
     families = ["default", *sorted({name for part in (*parts, logged) for name in part} - {"default"})]
@@ -164,11 +166,13 @@ def write(
             ]
             if not entries:
                 continue
+            bounds = sized(entries[0][0]) + sized(entries[-1][0])
+            mix(entries)
             table = _Table(entries, in_block, packs, version, compression).data
             (directory / f"{file:06}.sst").write_bytes(table)
             edits.append(
                 b"\xc8\x01" + varint(number) + b"\x67" + varint(level) + varint(file) + varint(len(table))
-                + sized(entries[0][0]) + sized(entries[-1][0]) + varint(sequence) + varint(sequence + len(entries) - 1)
+                + bounds + varint(sequence) + varint(sequence + len(entries) - 1)
                 + b"\x01"
             )  # fmt: skip
             sequence, file = sequence + len(entries), file + 1

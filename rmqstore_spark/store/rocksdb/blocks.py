@@ -19,6 +19,7 @@ from native_io import (
     NotSoundError,
     Run,
     check_blocks,
+    expand_lz4,
     lz4_size,
     read_blocks,
 )
@@ -28,6 +29,7 @@ from rmqstore_spark.store.rocksdb.fields import Fields
 _MOST_BYTES = 64 * 1024 * 1024  # bytes of one block; a broker's have 32 KiB, and more only for one large value
 _RUN_BYTES = 4 * 1024 * 1024  # bytes of blocks that are given at a time, about
 _NONE, _SNAPPY, _ZLIB, _BZIP2, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 3, 4, 5, 7
+_TOGETHER = (_NONE, _LZ4, _LZ4HC)  # the kinds that the kernel decompresses, many blocks at a time
 _WINDOW_BITS = -14  # of zlib, without header
 # The kinds of checksums, as a footer has them.
 NO_CHECKSUM = 0
@@ -68,8 +70,8 @@ class BlockFile:
 
     def runs(
         self, raw: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], offset: int
-    ) -> Iterator[Run]:
-        """The entries of blocks that follow each other, many blocks at a time.
+    ) -> Iterator[tuple[Run, int]]:
+        """The entries of blocks that follow each other, many blocks at a time; and the number of these blocks.
 
         Args:
             raw: bytes of the file.
@@ -81,17 +83,39 @@ class BlockFile:
         """
         kinds = self._kinds(raw, starts, ends, offset)
         if not kinds.any():
-            yield self._entries(raw, starts, ends, starts + offset)
+            yield self._entries(raw, starts, ends, starts + offset), len(kinds)
             return
+        number = 0
+        while number < len(kinds):
+            here = slice(number, number + _among(kinds[number:], _TOGETHER))
+            are_packed = kinds[here] != _NONE
+            data: bytes | npt.NDArray[np.uint8]
+            data, bounds = expand_lz4(
+                raw, starts[here], ends[here], are_packed, room=_RUN_BYTES, most=_MOST_BYTES, gain=_MOST_GAIN[_LZ4]
+            )
+            if len(bounds) == 1:
+                data, bounds = self._one_by_one(raw, starts[number:], ends[number:], kinds[number:], offset)
+            after = number + len(bounds) - 1
+            yield self._entries(data, bounds[:-1], bounds[1:], starts[number:after] + offset), after - number
+            number = after
+
+    def _one_by_one(
+        self,
+        raw: bytes,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        kinds: npt.NDArray[np.uint8],
+        offset: int,
+    ) -> tuple[bytes, npt.NDArray[np.int64]]:
+        """The first of some blocks, decompressed, one after the other; and where each begins, and the last one ends."""
         parts: list[bytes] = []
-        first = size = 0
-        for number, (start, end, kind) in enumerate(zip(starts.tolist(), ends.tolist(), kinds.tolist(), strict=True)):
+        size = 0
+        for start, end, kind in zip(starts.tolist(), ends.tolist(), kinds.tolist(), strict=True):
             parts.append(self._expanded(raw[start:end], kind, offset + start))
             size += len(parts[-1])
-            if size >= _RUN_BYTES or number == len(kinds) - 1:
-                bounds = np.cumsum([0, *map(len, parts)], dtype=np.int64)
-                yield self._entries(b"".join(parts), bounds[:-1], bounds[1:], starts[first : number + 1] + offset)
-                parts, first, size = [], number + 1, 0
+            if size >= _RUN_BYTES:
+                break
+        return b"".join(parts), np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
     def _kinds(
         self, raw: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], offset: int
@@ -107,7 +131,7 @@ class BlockFile:
 
     def _entries(
         self,
-        data: bytes,
+        data: bytes | npt.NDArray[np.uint8],
         starts: npt.NDArray[np.int64],
         ends: npt.NDArray[np.int64],
         offsets: npt.NDArray[np.int64],
@@ -127,6 +151,12 @@ class BlockFile:
             raise not_read(self.path, f"compression {kind} of the block at position {offset}") from None
         except (NotSoundError, pa.ArrowException, OSError, ValueError, EOFError, zlib.error) as why:
             raise damaged(self.path, offset, "a compressed block", str(why)) from None
+
+
+def _among(kinds: npt.NDArray[np.uint8], some: tuple[int, ...]) -> int:
+    """How many of the first kinds are some of these."""
+    others = np.flatnonzero(~np.isin(kinds, some))
+    return int(others[0]) if len(others) else len(kinds)
 
 
 def _expand(block: bytes, kind: int) -> bytes:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from native_io import NOT_IN_ORDER, Run, Tombstones, take_newest
+from native_io import NOT_IN_ORDER, SEQUENCE_SIZE, Run, Tombstones, take_newest
 from rmqstore_spark.errors import DeletedMeanwhileError
 from rmqstore_spark.store.io.files import Files, cannot_read, status_of
 from rmqstore_spark.store.rocksdb.entries import Entries
@@ -156,8 +156,14 @@ class Database:
         return self._delimiters[family]
 
     def _of_tables(self, tables: list[TableFile], start: bytes, stop: bytes | None) -> Iterator[Run]:
+        last: bytes | None = None
         for table in tables:
-            yield from self._opened(table).runs(self.files, start, stop)
+            for run in self._opened(table).runs(self.files, start, stop):
+                if len(run):
+                    if last is not None and _order(last) >= _order(first := run.first_key()):
+                        raise damaged(self._opened(table).blocks.path, 0, f"keys after {last!r:.80}", f"{first!r:.80}")
+                    last = run.last_key()
+                yield run
 
     def _of_log(self, log: WriteAheadLog, family: Family, start: bytes, stop: bytes | None) -> Iterator[Run]:
         run = log.run(family)
@@ -187,7 +193,7 @@ class Database:
             if len(arrays[1]) > 1:
                 yield Entries(*arrays)
             if unknown == MERGE:
-                last = heads[stopped].user_key()
+                last = heads[stopped].first_key()[:-SEQUENCE_SIZE]
                 versions = _versions(last, heads, sources)
                 value = merged(versions, newest_over(deletions, last), self._delimiter(family), self.directory)
                 if value is not None:
@@ -234,6 +240,11 @@ def _as_it_is(cls: type[Database], directory: str, files: Files) -> Database | N
 def _next_run(source: Iterator[Run]) -> Run | None:
     """The next run of a source that has entries; None at the end."""
     return next((run for run in source if len(run)), None)
+
+
+def _order(key: bytes) -> tuple[bytes, int]:
+    """The order of internal keys: that of users' keys, of the same one the newest first."""
+    return key[:-SEQUENCE_SIZE], -int.from_bytes(key[-SEQUENCE_SIZE:], "little")
 
 
 def _overlaps(table: TableFile, start: bytes, stop: bytes | None) -> bool:

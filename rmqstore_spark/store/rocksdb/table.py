@@ -71,11 +71,14 @@ class Table:
     Attributes:
         blocks: reads the table's blocks.
         index: the places of the blocks.
-        deletions: the ranges that the table deletes, within its smallest and largest key.
+        smallest, largest: the bounds of the table's keys, as MANIFEST has them.
+        deletions: the ranges that the table deletes, within these bounds.
     """
 
     blocks: BlockFile
     index: _Index
+    smallest: bytes
+    largest: bytes
     deletions: tuple[RangeDeletion, ...]
 
     def runs(self, files: Files, start: bytes, stop: bytes | None) -> Iterator[Run]:
@@ -95,12 +98,29 @@ class Table:
                 raw = _read(file, offset, int(self.index.ends[after - 1]) + BLOCK_TRAILER - offset)
                 bounds = slice(number, after)
                 starts, ends = self.index.starts[bounds] - offset, self.index.ends[bounds] - offset
-                for run in self.blocks.runs(raw, starts, ends, offset):
+                at = number
+                for run, count in self.blocks.runs(raw, starts, ends, offset):
+                    self._check_bounds(run, at, at + count)
+                    at += count
                     run.begin_at(start)
                     if stop is not None and run.stop_at(stop):
                         end = number
                     yield run
                 number = after
+
+    def _check_bounds(self, run: Run, number: int, after: int) -> None:
+        """Blocks have the keys that lead to them: else some would not be found, without a word.
+
+        Args:
+            run: all entries of the blocks [number, after).
+        """
+        if not len(run):
+            return
+        first, last = run.first_key()[:-SEQUENCE_SIZE], run.last_key()[:-SEQUENCE_SIZE]
+        least, most = self.smallest if number == 0 else self.index.key(number - 1), self.index.key(after - 1)
+        if not least <= first or not last <= min(most, self.largest):
+            expected = f"blocks with keys from {least!r:.80} to {min(most, self.largest)!r:.80}"
+            raise damaged(self.blocks.path, int(self.index.starts[number]), expected, f"{first!r:.80} to {last!r:.80}")
 
     def blocks_in(self, start: bytes, stop: bytes | None) -> int:
         """The number of blocks that may have keys in [start, stop)."""
@@ -190,7 +210,7 @@ class _Opening:
         if b"rocksdb.range_del" in places:
             place = self._place(places, b"rocksdb.range_del")
             deletions = [*self._deletions(self._pairs(blocks, place, True), table, place[0])]
-        return Table(blocks, self._index(blocks, index, properties), tuple(deletions))
+        return Table(blocks, self._index(blocks, index, properties), table.smallest, table.largest, tuple(deletions))
 
     def _context(self) -> int:
         """The file's context for checksums; the footer's own one is checked with it."""
@@ -260,6 +280,8 @@ class _Opening:
                 (start, end - start) for start, end in zip(index.starts.tolist(), index.ends.tolist(), strict=True)
             ]
             index = _joined([self._one_index(blocks, place, properties) for place in places], index.suffix)
+        if any(index.key(at) > index.key(at + 1) for at in range(len(index.starts) - 1)):
+            raise damaged(self.path, place[0], "an index with keys in order", "others")
         last = self.file.size - _FOOTER_SIZE - BLOCK_TRAILER
         if (index.starts < 0).any() or (index.ends < index.starts).any() or (index.ends > last).any():
             raise damaged(self.path, place[0], "an index of blocks within the table", "one beyond it")

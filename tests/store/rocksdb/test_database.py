@@ -6,6 +6,7 @@ were made as in interop/test_rocksdb_library.py.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -219,6 +220,35 @@ def test_operands_need_their_operator(databases: dict[Path, Content], tmp_path: 
         with pytest.raises(DamagedStoreError, match="no OPTIONS that name their operator"):
             read(own)
     assert refused > 3
+
+
+def test_keys_that_are_not_in_order_are_told(tmp_path: Path, rng: random.Random) -> None:
+    """Blocks whose checksums are right, with two entries exchanged. A look-up of one key reads one block, which cannot
+    show that the key is in another."""
+    keys = [f"{number:03}".encode() for number in range(40)]
+    for number in range(60):
+        one, other = sorted(rng.sample(range(40), 2))
+        made = tmp_path / str(number)
+
+        def mix(entries: list[Any], one: int = one, other: int = other) -> None:
+            entries[one], entries[other] = entries[other], entries[one]
+
+        rocksdb.write(made, [{"default": [(key, key) for key in keys]}], {}, mix=mix)
+        with pytest.raises(DamagedStoreError, match=r"000010\.sst: position \d+: expected .*keys"):
+            pairs(Database.open(str(made), Files()))
+        for start, stop in [sorted(rng.sample(keys, 2)) for _ in range(10)]:
+            with contextlib.suppress(DamagedStoreError):
+                found = [key for key, _ in pairs(Database.open(str(made), Files()), "default", start, stop)]
+                assert found == sorted(found)
+                assert set(found) <= {key for key in keys if start <= key < stop}
+
+
+def test_an_older_entry_before_a_newer_one_is_told(tmp_path: Path) -> None:
+    for in_block in (1, 8):
+        made = tmp_path / str(in_block)
+        rocksdb.write(made, [{"default": [(b"a", b"old"), (b"a", b"new")]}], {}, in_block)
+        with pytest.raises(DamagedStoreError, match=r"000010\.sst: position \d+: expected .*keys in order"):
+            pairs(Database.open(str(made), Files()))
 
 
 def test_a_compression_that_is_not_rocksdbs_is_refused_by_name(tmp_path: Path) -> None:
