@@ -31,7 +31,8 @@ def problems(root: Path, original: Path | None = None) -> Counter[str]:
 
     Args:
         original: what it is a copy of. Who copies a log that grows may overtake its writer: then the copy has zeros
-            where the store has a message, and later messages after them; that is told as what it is.
+            where the store has a message, and later messages after them, once for each time that the copier was held
+            up at the log's end; that is told as what it is.
     """
     rows = Store(str(root)).check().to_pylist()
     found = [row for row in rows if row["severity"] != "info" and row["problem"] not in ("abort", "lostMessages")]
@@ -40,7 +41,6 @@ def problems(root: Path, original: Path | None = None) -> Counter[str]:
     if original is not None and overtaken:
         for row in overtaken:
             assert_overtaken(row, original)
-        assert len(overtaken) <= 4  # one for each time that the copier was held up at the log's end
         with pytest.raises(DamagedStoreError):
             sum(batch.num_rows for batch in Store(str(root)).messages())
     return Counter(row["problem"] for row in rows)
