@@ -167,6 +167,24 @@ def test_what_does_not_pass(server: Server, name: str) -> None:
     assert time.monotonic() - begun < 90  # it could go on for minutes
 
 
+@pytest.mark.parametrize("status", [404, 412, 416])
+def test_what_no_server_answers(server: Server, status: int) -> None:
+    """Whatever is asked, also where nothing was said of which object it has to be."""
+    for first in range(6):
+        store = opened(server)
+        begun = len(server.asked)
+
+        def fail(number: int, key: str, least: int = begun + first) -> None:
+            if number >= least:
+                raise Fault("status", status)
+
+        server.fault = fail
+        with pytest.raises(RmqStoreError) as error:
+            store.messages().read_all()
+        assert "s3://stores" in str(error.value)
+        server.fault = lambda number, key: None
+
+
 @pytest.mark.parametrize("part", ["consumequeue", "index", "config"])
 def test_what_is_only_a_help_is_not_lost_silently(server: Server, part: str) -> None:
     """A queue that storage does not give is no empty queue."""

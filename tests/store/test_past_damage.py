@@ -4,10 +4,13 @@ place or several, with queues and without."""
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
+import pytest
 from oracle import reference
 from oracle.damaged_logs import damaged_log
 from oracle.stores import StoreBuilder, Stored
@@ -18,6 +21,7 @@ from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.segments import Damage, Segment
+from rmqstore_spark.store.structures.window import Window
 
 _COVERED = (*range(8), *range(28, 36), *range(84, 88))  # bytes of a message that a check covers wherever they stand
 
@@ -126,3 +130,29 @@ def test_no_message_of_a_body_comes(tmp_path: Path, rng: random.Random) -> None:
             positions, damages = _read(store.root, store.end, expected, rng)
             assert positions == expected, inside
             assert [(each.start, each.stop) for each in damages] == [(damaged.position, damaged.end)]
+
+
+def test_a_segment_that_is_cut_while_it_is_read(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was there is damaged; the search for the next unit comes to an end."""
+    builder = StoreBuilder(tmp_path / "store", segment_size=1 << 16)
+    for number in range(200):
+        builder.append(body=b"b" * number)
+    builder.close()
+    store = Snapshot.find(str(builder.root), Files())
+    path = Path(store.segments[0].path)
+    data, end, shows = path.read_bytes(), store.end, itertools.count()
+
+    def show(window: Window, at: int, need: int, stop: int, real: Any = Window.show) -> None:
+        assert next(shows) < 100_000, "it does not come to an end"
+        real(window, at, need, stop)
+
+    monkeypatch.setattr(Window, "show", show)
+    for size in (0, 1, 8, 90, *(rng.randrange(end) for _ in range(10))):
+        path.write_bytes(data)
+        with store.reader(store.segments[0], verify_crc=True) as reader:
+            os.truncate(path, size)
+            begins, damages = _select(store.past_damage(reader), 0, end)
+            assert damages[-1].stop == end
+            assert begins == [each.position for each in builder.messages if each.end <= size]

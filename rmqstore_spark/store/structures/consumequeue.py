@@ -20,6 +20,7 @@ from rmqstore_spark.store.structures.proofs import Proof, proof_of
 
 UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
 FEW_UNITS = 128  # units that are read in one request rather than searched
+_PROVED = 12  # bytes: position and size. A broker that is writing the unit may not have written what follows.
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # units per read in a walk along a queue: from small to large
 
 
@@ -307,9 +308,7 @@ class Queue:
             root: the store directory.
         """
         place = self.last_place()
-        return (
-            None if place is None else proof_of(root, *place, self.unit_size, self.files, pin=self.files.pin(place[0]))
-        )
+        return None if place is None else proof_of(root, *place, _PROVED, self.files, pin=self.files.pin(place[0]))
 
     def place_of(self, number: int) -> tuple[str, int] | None:
         """The file of the unit with a number, and the position in it (bytes); None where there is no file for the

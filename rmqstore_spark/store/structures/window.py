@@ -31,7 +31,7 @@ class Window:
 
     Attributes:
         segment: the segment.
-        file_end: the physical offset where its file ends, or the segment does if that is earlier.
+        file_end: the physical offset where its file ends as far as is known, or the segment does if that is earlier.
         data: the bytes in memory. Each call that reads changes them.
         base: the physical offset of the first byte of `data`; `file_end` when `data` is no single stretch of the log.
 
@@ -78,6 +78,8 @@ class Window:
         size = min(size, max(self.file_end - at, 0))  # finding the end of the file by a read would cost a request
         self.data = self._file.load(at - self.segment.start, size, self._of_size)
         self.base = at
+        if len(self.data) < size:  # the file was cut since it was opened
+            self.file_end = at + len(self.data)
 
     def decode(
         self, decoder: Decoder, at: int, stop: int, verify_crc: bool, budget: Budget, chosen: Filter | None

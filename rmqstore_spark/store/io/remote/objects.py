@@ -296,7 +296,7 @@ class _Bucket:
             return _body(found, stop - start)
 
         try:
-            return self._tried(key, once)
+            return self._tried(key, once, is_pinned=True)
         except FileNotFoundError:
             is_there = False
         except ChangedError:
@@ -308,17 +308,20 @@ class _Bucket:
             )
         raise StorageError(f"{self._name}/{key}: the object is gone since the read was planned; load the store again")
 
-    def _tried(self, key: str, work: Callable[[], _Answer]) -> _Answer:
+    def _tried(self, key: str, work: Callable[[], _Answer], is_pinned: bool = False) -> _Answer:
         """The answer of some work, at the first try or a later one.
+
+        Args:
+            is_pinned: whether the work asks for one object and no other.
 
         Raises:
             FileNotFoundError: there is no such object.
-            ChangedError: the object is another one.
+            ChangedError: the object is another one than the work is for.
             StorageError: any other error.
         """
         from obstore import exceptions
 
-        changed = (exceptions.PreconditionError, ChangedError)
+        changed = (exceptions.PreconditionError, ChangedError) if is_pinned else ()
 
         def may_pass(why: Exception) -> bool:
             return not isinstance(why, (FileNotFoundError, exceptions.InvalidPathError, *changed)) and _may_pass(why)
