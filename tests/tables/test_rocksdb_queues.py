@@ -21,11 +21,13 @@ from rmqstore_spark.store import queue_bounds, queue_coverage
 from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_coverage import coverage
+from rmqstore_spark.store.rocksdb import table as tables_of_rocksdb
 from rmqstore_spark.store.rocksdb.fields import Fields
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures import rocksdb_units
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queues import ConsumeQueues
-from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB, RocksDBQueue
+from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
 
 SIZE = (100).to_bytes(4, "big")
 FLAVOURS = ("combined", "rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata", "rocksdb-trans")
@@ -397,7 +399,7 @@ def test_bounds_of_many_queues_are_those_of_each(
     assert len(found["queues"]) == 20
     assert len({*alone} & {(row["topic"], row["queueId"]) for row in found["queues"]}) <= 1  # one lacks a record
     alone.clear()
-    monkeypatch.setattr(RocksDBQueue, "on_a_page", lambda queue: None)
+    monkeypatch.setattr(queue_bounds, "_record_ends", lambda *of: None)
     monkeypatch.setattr(ConsumeQueues, "assumed", lambda queues, names: None)
     assert {table: rows_of(table, root) for table in ("queues", "offsets")} == found
     assert len({*alone}) == 20
@@ -431,6 +433,34 @@ def test_an_index_that_ends_before_the_last_record(tmp_path: Path, caplog: pytes
 
 
 # ---- few units, and many records
+
+
+def test_pages_end_with_whole_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
+    """A queue is on two pages only where it is longer than a page."""
+    monkeypatch.setattr(rocksdb_units, "_PAGE_RECORDS", 500)
+    monkeypatch.setattr(tables_of_rocksdb, "_CHUNK_SIZE", 4096)
+    sizes = {(topic, queue): rng.randrange(1, 200) for topic in (b"A", b"BB", b"C") for queue in range(8)}
+    sizes[b"BB", 3] = 3000
+    records = [
+        (rocksdb.queue_key(*name, n), bytes(7) + bytes([n % 256]) + SIZE + bytes(16))
+        for name, size in sizes.items()
+        for n in range(size)
+    ]
+    other = [(b"\0\0\0\1no queue" + bytes([n]), b"") for n in range(40)]
+    rocksdb.write(tmp_path, [{"default": sorted([*records, *other])}], {}, in_block=32)
+    pages, at = rocksdb_units.UnitPages(str(tmp_path), Files()), b""
+    found: dict[bytes, list[list[int]]] = {}
+    while True:
+        page = pages.page(at, None)
+        for number, prefix in enumerate(page.prefixes):
+            found.setdefault(prefix, []).append(page.records(number).numbers.tolist())
+            assert page.has_all(prefix) == (prefix != rocksdb.queue_key(b"BB", 3, 0)[:-8])
+        if page.stop is None:
+            break
+        at = page.stop
+    expected = {rocksdb.queue_key(*name, 0)[:-8]: [*range(size)] for name, size in sizes.items()}
+    assert {prefix: [n for part in parts for n in part] for prefix, parts in found.items()} == expected
+    assert {prefix for prefix, parts in found.items() if len(parts) > 1} == {rocksdb.queue_key(b"BB", 3, 0)[:-8]}
 
 
 def test_units_near_a_place(tmp_path: Path, rng: random.Random) -> None:

@@ -139,18 +139,10 @@ class RocksDBQueue(Queue):
             key = page.stop
         return QueueBlock.of(units.tobytes(), number)
 
-    def on_a_page(self) -> Records | None:
-        """All records, where there are some, without holes, and all on one page of the database; else None."""
-        page = self._first_page
-        found = page.of(self.prefix)
-        if found is None or not page.has_all(self.prefix):
-            return None
-        if self._bounds is not None:  # a broker may have added records since then
-            found = found.within(*self._bounds)
-        if not len(found.numbers) or int(found.numbers[-1]) - int(found.numbers[0]) + 1 != len(found.numbers):
-            return None
-        self._bounds = self._bounds or (int(found.numbers[0]), int(found.numbers[-1]) + 1)
-        return found
+    def has_bounds(self, first: int, stop: int) -> bool:
+        """Are these its bounds, as far as was known? They are from then on. A broker may add records."""
+        self._bounds = self._bounds or (first, stop)
+        return self._bounds == (first, stop)
 
     def records(self, start: int, stop: int) -> Iterator[Records]:
         """The records with the queue offsets [start, stop), a part at a time."""
@@ -168,10 +160,11 @@ class RocksDBQueue(Queue):
     @kept
     def _is_long(self) -> bool:
         """Are the records on several pages?"""
-        return self._bounds is None and not self._first_page.has_all(self.prefix)
+        return self._bounds is None and not self.first_page.has_all(self.prefix)
 
     @property
-    def _first_page(self) -> Page:
+    def first_page(self) -> Page:
+        """The page of the database with its first record."""
         return self._pages.page(self.prefix, self._limit)
 
     @kept
@@ -179,7 +172,7 @@ class RocksDBQueue(Queue):
         """The rows [first, stop) of queue offsets with few holes."""
         if self._bounds is not None:
             return [self._bounds]
-        page = self._first_page
+        page = self.first_page
         found = page.of(self.prefix)
         if page.has_all(self.prefix):
             return [] if found is None else _filled(_rows(found.numbers), len(found.numbers))
@@ -343,8 +336,8 @@ class QueuesInRocksDB:
         at: bytes | None = key
         while at is not None and (limit is None or at < limit):
             page = self._pages.page(at, limit)
-            for prefix, records in zip(page.prefixes, page.records, strict=True):
-                name = queue_of(prefix)
+            for number, prefix in enumerate(page.prefixes):
+                name, records = queue_of(prefix), page.records(number)
                 if name is None or prefix < at or (limit is not None and prefix >= limit):
                     continue
                 first, stop = int(records.numbers[0]), int(records.numbers[-1]) + 1

@@ -112,20 +112,49 @@ def _topic_of(prefix: bytes) -> str | None:
     return None if queue_path(topic, 0) is None else topic
 
 
+class _Part(NamedTuple):
+    """Records of some queues, in the order of keys.
+
+    Attributes:
+        prefixes: of the queues, ascending.
+        starts, ends: of each queue's records among all.
+        numbers, units: as of Records.
+    """
+
+    prefixes: list[bytes]
+    starts: _Longs
+    ends: _Longs
+    numbers: _Longs
+    units: _Bytes
+
+    def only(self, first: int, stop: int) -> "_Part":
+        """Those of queues [first, stop), of which there is at least one, in memory of their own."""
+        begin, end = int(self.starts[first]), int(self.ends[stop - 1])
+        starts, ends = self.starts[first:stop] - begin, self.ends[first:stop] - begin
+        numbers, units = self.numbers[begin:end].copy(), self.units[begin:end].copy()
+        return _Part(self.prefixes[first:stop], starts, ends, numbers, units)
+
+
+_NO_NUMBERS = np.zeros(0, np.int64)
+_NOTHING = _Part([], _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, np.zeros((0, UNIT_SIZE), np.uint8))
+
+
 class Page(NamedTuple):
     """All records with keys in [start, stop), or up to the end of the database where `stop` is None.
 
     Attributes:
         prefixes: of the queues, ascending.
-        records: of each queue.
-        size: the number of records.
+        starts, ends: of each queue's records among all.
+        numbers, units: as of Records.
     """
 
     start: bytes
     stop: bytes | None
     prefixes: list[bytes]
-    records: list[Records]
-    size: int
+    starts: _Longs
+    ends: _Longs
+    numbers: _Longs
+    units: _Bytes
 
     def has(self, key: bytes) -> bool:
         """Is a key in the page's range?"""
@@ -134,7 +163,12 @@ class Page(NamedTuple):
     def of(self, prefix: bytes) -> Records | None:
         """The page's records of a queue; None where there are none."""
         at = bisect.bisect_left(self.prefixes, prefix)
-        return self.records[at] if at < len(self.prefixes) and self.prefixes[at] == prefix else None
+        return self.records(at) if at < len(self.prefixes) and self.prefixes[at] == prefix else None
+
+    def records(self, at: int) -> Records:
+        """The page's records of a queue, by its index."""
+        rows = slice(int(self.starts[at]), int(self.ends[at]))
+        return Records(self.numbers[rows], self.units[rows])
 
     def has_all(self, prefix: bytes) -> bool:
         """Are all records of a queue in the page's range?"""
@@ -145,11 +179,13 @@ class Page(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """A scan to the end of a database, of which the pages up to the key `at` were read."""
+    """A scan to the end of a database, of which the pages up to the key `at` were read; `held` is read already, and of
+    the next page."""
 
     database: Database
     at: bytes
     rest: Iterator[Entries]
+    held: _Part | None = None
 
 
 class UnitPages:
@@ -225,9 +261,10 @@ class UnitPages:
 
     def _read(self, key: bytes, limit: bytes | None) -> Page:
         def read(database: Database) -> Page:
-            return _page(database.scan(_UNITS, key, limit), key, limit)
+            found, stop = _read_part(database.scan(_UNITS, key, limit), limit)
+            return Page(key, stop, *found)
 
-        return self._tried(read) or Page(key, limit, [], [], 0)
+        return self._tried(read) or Page(key, limit, *_NOTHING)
 
     def _goes_on(self, key: bytes) -> bool:
         """Does a key follow one of the last pages so closely that the keys are asked for in order? Then what comes
@@ -247,11 +284,15 @@ class UnitPages:
             self._walk = None  # an error ends a walk
             if walk is None or walk.database is not database or not self._are_near(walk.at, key):
                 walk = _Walk(database, key, database.scan(_UNITS, key, None))
-            page = _page(walk.rest, walk.at, None)
-            self._walk = None if page.stop is None else walk._replace(at=page.stop)
+            found, stop = _read_part(walk.rest, None, walk.held)
+            held = None
+            if stop is not None and len(found.prefixes) > 1:  # the last queue begins the next page, which has all of it
+                found, held, stop = found.only(0, -1), found.only(-1, len(found.prefixes)), found.prefixes[-1]
+            page = Page(walk.at, stop, *found)
+            self._walk = None if stop is None else walk._replace(at=stop, held=held)
             return page
 
-        return self._tried(read) or Page(key, None, [], [], 0)
+        return self._tried(read) or Page(key, None, *_NOTHING)
 
     def _tried(self, look: Callable[[Database], _Answer]) -> _Answer | None:
         """An answer of the database; None where it cannot be read."""
@@ -268,28 +309,40 @@ class UnitPages:
             return None
 
 
-def _page(some: Iterator[Entries], key: bytes, limit: bytes | None) -> Page:
-    found: dict[bytes, list[Records]] = {}
-    count = 0
-    stop = limit
+def _read_part(some: Iterator[Entries], limit: bytes | None, held: _Part | None = None) -> tuple[_Part, bytes | None]:
+    """As many records as a page has, those that were held back first; and the key that they end before."""
+    parts = [] if held is None else [held]
+    count = 0 if held is None else len(held.numbers)
     for entries in some:
-        for prefix, records in _by_queue(entries):
-            found.setdefault(prefix, []).append(records)
+        parts += _by_queue(entries)
         count += len(entries)
         if count >= _PAGE_RECORDS:
-            stop = entries.pair(len(entries) - 1)[0] + b"\0"
-            break
-    return Page(key, stop, list(found), [_joined(parts) for parts in found.values()], count)
+            return _joined(parts), entries.pair(len(entries) - 1)[0] + b"\0"
+    return _joined(parts), limit
 
 
-def _joined(parts: list[Records]) -> Records:
-    if len(parts) == 1:
-        return parts[0]
-    return Records(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+def _joined(parts: list[_Part]) -> _Part:
+    """Parts that follow each other; a queue may go on from one to the next."""
+    if len(parts) < 2:
+        return parts[0] if parts else _NOTHING
+    before = np.cumsum([0, *(len(part.numbers) for part in parts)]).tolist()
+    prefixes = [prefix for part in parts for prefix in part.prefixes]
+    starts, ends = (
+        np.concatenate([bounds + start for bounds, start in zip(some, before, strict=False)])
+        for some in ([part.starts for part in parts], [part.ends for part in parts])
+    )
+    edges = np.cumsum([len(part.prefixes) for part in parts])[:-1].tolist()
+    go_on = {at for at in edges if 0 < at < len(prefixes) and prefixes[at] == prefixes[at - 1]}
+    if go_on:
+        are_new = np.array([at not in go_on for at in range(len(prefixes))], np.bool_)
+        prefixes = [prefix for at, prefix in enumerate(prefixes) if at not in go_on]
+        starts, ends = starts[are_new], ends[np.append(are_new[1:], True)]
+    numbers, units = (np.concatenate(arrays) for arrays in zip(*(part[3:] for part in parts), strict=True))
+    return _Part(prefixes, starts, ends, numbers, units)
 
 
-def _by_queue(entries: Entries) -> Iterator[tuple[bytes, Records]]:
-    """The records of each queue, with the first bytes of its keys."""
+def _by_queue(entries: Entries) -> Iterator[_Part]:
+    """The records of queues, a part for those whose keys are equally long."""
     sizes = np.diff(entries.key_starts)
     edges = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(sizes)]
     are_right = np.diff(entries.value_starts) == _VALUE_SIZE
@@ -297,12 +350,10 @@ def _by_queue(entries: Entries) -> Iterator[tuple[bytes, Records]]:
         size = int(sizes[first]) if end > first else 0
         if size >= _LEAST_KEY:
             which = slice(first, end) if are_right[first:end].all() else first + np.flatnonzero(are_right[first:end])
-            yield from _of_one_size(entries, size, first, end, which)
+            yield _of_one_size(entries, size, first, end, which)
 
 
-def _of_one_size(
-    entries: Entries, size: int, first: int, end: int, which: slice | _Longs
-) -> Iterator[tuple[bytes, Records]]:
+def _of_one_size(entries: Entries, size: int, first: int, end: int, which: slice | _Longs) -> _Part:
     """_by_queue() for entries [first, end), whose keys are equally long, as far as they are among `which`."""
     starts = entries.value_starts
     if isinstance(which, slice):
@@ -312,30 +363,32 @@ def _of_one_size(
         keys = entries.keys[entries.key_starts[which][:, None] + np.arange(size)]
         units = entries.values[starts[which][:, None] + np.arange(UNIT_SIZE)]
     if not len(keys):
-        return
+        return _NOTHING
     rows = keys.view([("prefix", f"V{size - _NUMBER_SIZE}"), ("number", ">i8")])[:, 0]
     prefixes, numbers = rows["prefix"], rows["number"].astype(np.int64)
     fit = (numbers >= 0) & (numbers < MOST_OFFSETS)
     if not fit.all():
         prefixes, numbers, units = prefixes[fit], numbers[fit], units[fit]
     edges = _edges(prefixes, numbers)
-    for prefix, (begin, stop) in zip(prefixes[edges[:-1]].tolist(), itertools.pairwise(edges), strict=True):
-        if queue_of(prefix) is not None:
-            yield prefix, Records(numbers[begin:stop], units[begin:stop])
+    names, starts, ends = prefixes[edges[:-1]].tolist(), edges[:-1], edges[1:]
+    are_queues = [queue_of(name) is not None for name in names]
+    if not all(are_queues):
+        names, starts, ends = [*itertools.compress(names, are_queues)], starts[are_queues], ends[are_queues]
+    return _Part(names, starts, ends, numbers, units)
 
 
-def _edges(prefixes: npt.NDArray[np.void], numbers: _Longs) -> list[int]:
+def _edges(prefixes: npt.NDArray[np.void], numbers: _Longs) -> _Longs:
     """Where the records of each queue begin, and where the last ones end.
 
     Args:
         prefixes, numbers: of keys that are in order: if the first and the last of some have the same prefix, all have.
     """
     if not len(numbers):
-        return [0]
+        return np.zeros(1, np.int64)
     starts = np.flatnonzero(np.diff(numbers) != 1) + 1
     firsts, lasts = np.append(0, starts), np.append(starts, len(numbers)) - 1
     if (prefixes[firsts] == prefixes[lasts]).all():
         starts = starts[prefixes[starts] != prefixes[starts - 1]]
     else:  # numbers of a queue begin where those of the one before end
         starts = np.flatnonzero(prefixes[1:] != prefixes[:-1]) + 1
-    return [0, *starts.tolist(), len(numbers)]
+    return np.concatenate([[0], starts, [len(numbers)]])
