@@ -7,8 +7,8 @@ anything is timed, so that all code is imported by then. Either
   one physical offset if that is given; where `rows` is given, reads the tasks as well, which have to find so many; or
 * {"root": ..., "append": [topic, queueId]}: writes one message into a store; or
 * {"root": ..., "first": options}: takes the first batch of Store.messages(); or
-* {"root": ..., "table": name, "columns": [...], "options": {...}, "rows": ...}: reads a table, which has so many rows, if that is
-  given; `show` is the summary of `rmqstore show`; or
+* {"root": ..., "table": name, "columns": [...], "options": {...}, "rows": ...}: reads a table, which has so
+  many rows, if that is given; `show` is the summary of `rmqstore show`; or
 * {"root": ..., "proof": true}: lets the ConsumeQueues prove what they know of the log; or
 * {"root": ..., "history": key}: the history of the messages with a key.
 """

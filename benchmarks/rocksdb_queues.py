@@ -32,8 +32,8 @@ WORK: dict[str, dict[str, Any]] = {
     OFFSETS: {"table": "offsets"},
 }
 GOALS = {PROOF: "<= 3"}
-# Of RocksDB alone, in CPU seconds. Messages of a topic have no goal: they are read by whatever way is the cheapest, which
-# in this store, whose messages have no body, is a scan.
+# Of RocksDB alone, in CPU seconds. Messages of a topic have no goal: they are read by whatever way is the cheapest,
+# which in this store, whose messages have no body, is a scan.
 SECONDS = {ONE_TOPIC: "<= 0.5", OFFSETS: "<= 10"}
 
 

@@ -509,6 +509,28 @@ def test_a_unit_costs_as_much_in_a_longer_queue(tmp_path: Path) -> None:
     assert nbytes(12_000) < 1.2 * nbytes(4000)
 
 
+@pytest.mark.parametrize(("size", "path"), [(3000, "scan"), (60_000, "consumequeue")])
+def test_the_price_of_the_proof_decides(
+    size: int, path: str, tmp_path: Path, rng: random.Random, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The proof that queues cover the log is made where it is cheaper than reading the log, with queues in RocksDB as
+    with those in files; the plan says what it would cost."""
+    builder = StoreBuilder(tmp_path / "store", 1 << 23)
+    for number in range(80):
+        builder.append(f"T{number % 40}", bytes(size))
+    builder.close()
+    told = []
+    for _ in range(2):
+        store = Store(builder.root)
+        store.explain(subscribe="T7")
+        told.append([line for line in capsys.readouterr().out.splitlines() if line.startswith(("  access", "  not"))])
+        assert store.messages(columns="queueOffset", subscribe="T7").read_all()["queueOffset"].to_pylist() == [0, 1]
+        rocksdb.put_queues(builder.root, rng)
+    assert told[0] == told[1]
+    assert told[0][0].startswith(f"  access: {path}: ")
+    assert len(told[0]) == 1 or "it would cost as much as reading" in told[0][1]
+
+
 def test_one_thread_walks_along_records(store: Path, tmp_path: Path, rng: random.Random) -> None:
     """Threads would drive each other's pages out, and fetch them again."""
     queues = [*QueuesInRocksDB(str(in_rocksdb(store, tmp_path / "other", rng) / "consumequeue"), Files())]
