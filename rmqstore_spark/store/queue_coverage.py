@@ -407,8 +407,8 @@ def _all_chunks(
                 yield queue, number, _bytes(queue.chunks(number, stop, at_once=at_once))
 
 
-def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> Sequence[tuple[int, memoryview] | None]:
-    """The units of short queues, read with one call of the kernel.
+def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> Iterable[tuple[int, memoryview] | None]:
+    """The units of short queues, those in files read with one call of the kernel.
 
     Args:
         buffer: memory for the units, an equal share for each queue.
@@ -418,7 +418,7 @@ def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> 
         queue has to be read in another way.
     """
     if not files.are_paths_the_systems or any(queue.is_batch or not queue.is_in_files for queue in queues):
-        return [None] * len(queues)
+        return (queue.at_once() for queue in queues)
     numbers, sizes = np.empty((2, len(queues)), np.int64)
     paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)
     nbytes, requests = read_short_queues(paths, numbers, sizes, buffer)

@@ -27,7 +27,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures import rocksdb_units
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queues import ConsumeQueues
-from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
+from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB, RocksDBQueue
 
 SIZE = (100).to_bytes(4, "big")
 FLAVOURS = ("combined", "rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata", "rocksdb-trans")
@@ -433,6 +433,28 @@ def test_an_index_that_ends_before_the_last_record(tmp_path: Path, caplog: pytes
 
 
 # ---- few units, and many records
+
+
+@pytest.mark.parametrize("begins", [0, 1])
+def test_units_at_once_are_those_of_the_walk(
+    begins: int, store: Path, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof takes a short queue's units from its page, and what is said of the log is the same."""
+    root = str(in_rocksdb(store, tmp_path / "other", rng))
+
+    def proved() -> list[Any]:
+        found = Snapshot.find(root, Files())
+        return coverage(found, found.log.extents[begins:], lambda queue: queue.queue_id == 0)
+
+    by_page, taken = proved(), []
+    at_once = RocksDBQueue.at_once
+    monkeypatch.setattr(RocksDBQueue, "at_once", lambda queue: taken.append(at_once(queue)))
+    assert proved() == by_page
+    assert sum(found is not None for found in taken) > 1
+    for queue in QueuesInRocksDB(root + "/consumequeue", Files()):
+        if (found := at_once(queue)) is not None:
+            number, data = found
+            assert (number, bytes(data)) == (queue.first, b"".join(bytes(chunk) for _, chunk in queue.chunks(number)))
 
 
 def test_pages_end_with_whole_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:

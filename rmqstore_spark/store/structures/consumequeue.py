@@ -174,6 +174,10 @@ class Queue:
                     return QueueBlock.of(data, number, self.is_batch)[0] if len(data) == self.unit_size else None
         return None
 
+    def at_once(self) -> tuple[int, memoryview] | None:
+        """The number of the first unit and all units, where these are at hand without holes; else None."""
+        return None
+
     def block(self, number: int, count: int) -> QueueBlock:
         """At most `count` units from a number on, up to the first gap between files."""
         data = b"".join(data for _, data in self.chunks(number, number + count, at_once=count))

@@ -144,6 +144,17 @@ class RocksDBQueue(Queue):
         self._bounds = self._bounds or (first, stop)
         return self._bounds == (first, stop)
 
+    def at_once(self) -> tuple[int, memoryview] | None:
+        """All units, where their records are on one page of the database, without holes."""
+        page = self.first_page
+        found = page.of(self.prefix)
+        if found is None or not page.has_all(self.prefix):
+            return None
+        first, stop = int(found.numbers[0]), int(found.numbers[-1]) + 1
+        if stop - first != len(found.numbers) or not self.has_bounds(first, stop):
+            return None
+        return first, memoryview(found.units.tobytes())
+
     def records(self, start: int, stop: int) -> Iterator[Records]:
         """The records with the queue offsets [start, stop), a part at a time."""
         key, end = key_of(self.prefix, start), key_of(self.prefix, stop)
