@@ -2,15 +2,15 @@
 commands that mend the store."""
 
 import re
-from typing import Any
 
 from rich.text import Text
 
 from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
 from rmqstore_spark.cli.screen import console, print_indented
 from rmqstore_spark.errors import counted, one_line
-from rmqstore_spark.jobs.verdict import Verdict, amount
-from rmqstore_spark.tables.check.problems import CALL, CONFIG_CALL, COPY_CALL, PROBLEMS, difference
+from rmqstore_spark.jobs.findings import NOT_LOOKED_AT, Findings, Row
+from rmqstore_spark.jobs.verdict import Verdict
+from rmqstore_spark.tables.check.problems import CALL, CONFIG_CALL, COPY_CALL, difference
 
 _PIPED = 120  # columns, where there is no terminal
 _STYLES = {"error": "bold red", "warning": "yellow"}
@@ -44,44 +44,46 @@ def show_commands(found: Verdict) -> None:
         out.print(Text(one_line(line), "dim" if line.startswith("#") else "bold"), soft_wrap=True)
 
 
-def show_findings(rows: list[dict[str, Any]], limit: int | None) -> None:
+def rows_kept(limit: int | None) -> int | None:
+    """The most rows of each problem that show_findings() shows with this limit; None: all."""
+    return FINDINGS_SHOWN if limit is None else limit or None
+
+
+def show_findings(found: Findings, limit: int | None) -> None:
     """Show errors and warnings, those that cost most first, and the number of notes (`info`).
 
     Args:
+        found: with rows_kept(limit) rows of each problem, or more.
         limit: the most rows; 0 for all rows; None for some rows of each problem.
     """
     out = console(_PIPED)
-    by_problem: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_problem.setdefault(row["problem"], []).append(row)
-    serious = [some for some in by_problem.values() if some[0]["severity"] in _STYLES]
     count = 0
-    for some in sorted(serious, key=lambda some: PROBLEMS[some[0]["problem"]].effect.value):
-        severity, problem = some[0]["severity"], some[0]["problem"]
-        advice = as_typed(some[0]["advice"])
-        out.print(Text.assemble((severity, _STYLES[severity]), f" {problem}: {amount(some)}  ", (advice, "dim")))
-        few = some[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
+    for each in sorted(found.serious, key=lambda each: each.problem.effect.value):
+        advice = as_typed(each.rows[0]["advice"])
+        style = _STYLES[each.severity]
+        out.print(Text.assemble((each.severity, style), f" {each.name}: {each.amount}  ", (advice, "dim")))
+        few = each.rows[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
         for row in few:
             print_indented(out, _place(row))
         count += len(few)
-        if len(few) < len(some):
-            print_indented(out, f"... and {len(some) - len(few):,} more; --limit 0 shows all")
-    unseen = by_problem.pop("notLookedAt", [])
-    for row in unseen:
+        if len(few) < each.count:
+            print_indented(out, f"... and {each.count - len(few):,} more; --limit 0 shows all")
+    for row in found.unseen:
         out.print(Text(one_line(f"not looked at: {row['file']}: {row['found']}"), "dim"), soft_wrap=True)
-    notes = {problem: len(some) for problem, some in by_problem.items() if some[0]["severity"] not in _STYLES}
+    notes = {each.name: each.count for each in found if each.severity not in _STYLES and each.name != NOT_LOOKED_AT}
     if notes:
         told = ", ".join(f"{problem} ({count:,})" if count > 1 else problem for problem, count in notes.items())
         out.print(Text(f"{counted(sum(notes.values()), 'note')} (see --format json): {told}", "dim"))
 
 
-def _place(row: dict[str, Any]) -> str:
+def _place(row: Row) -> str:
+    (alone,) = Findings.of([row])
     if row["problem"] == "lostMessages":  # not where: the damage is told as well, and messages are no longer there
         at = row["queueOffset"]
         which = str(row["found"]).removeprefix("none from ").replace(f"{at} to {at}", f"{at}", row["count"] == 1)
-        return one_line(f"topic {row['topic']}, queueId {row['queueId']}, queueOffset {which} ({amount([row])})")
+        return one_line(f"topic {row['topic']}, queueId {row['queueId']}, queueOffset {which} ({alone.amount})")
     where = ", ".join(
         f"{name} {row[name]}" if name != "file" else row[name] for name in _WHERE if row[name] is not None
     )
-    count = f" ({amount([row])})" if (row["count"] or 1) > 1 else ""
+    count = f" ({alone.amount})" if (row["count"] or 1) > 1 else ""
     return one_line(f"{where or 'the store'}: {difference(row['expected'], row['found'], row['file'])}{count}")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from rmqstore_spark.cli.base64_columns import BASE64
 from rmqstore_spark.cli.bodies import json_body, with_bodies
-from rmqstore_spark.cli.rows import rows_of
+from rmqstore_spark.cli.rows import few_at_once, rows_of
 from rmqstore_spark.errors import OptionError, one_line
 
 Format = Literal["json", "csv", "parquet", "arrow"]
@@ -84,7 +84,7 @@ def _write_json(
     is_terminal: bool,
     changed: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row,
 ) -> None:
-    for batch in batches:
+    for batch in few_at_once(batches):
         rows = map(changed, rows_of(batch, is_for_people=False))
         lines = (json.dumps(_plain(row), ensure_ascii=is_terminal) for row in rows)
         sink.write("".join(f"{line}\n" for line in lines).encode(errors="surrogatepass"))
@@ -99,7 +99,7 @@ def _write_csv(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(names)
-    for batch in batches:
+    for batch in few_at_once(batches):
         for row in rows_of(batch, is_for_people=False):
             known = _plain(row)
             rows.writerow([_cell(known.get(name), is_terminal) for name in names])

@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.bodies import with_bodies
@@ -24,6 +25,7 @@ MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId",
 Batches = Iterator[pa.RecordBatch]
 
 _SORTED_AT_ONCE = 100_000  # rows
+_SORTED_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -130,14 +132,21 @@ def in_order(schema: pa.Schema, batches: Batches, columns: str, most: int | None
         OptionError: there is no such column, or it has no order.
     """
     keys = [_sort_key(schema, name.strip()) for name in columns.split(",")]
-    kept, size = [schema.empty_table()], 0
+    kept, rows, nbytes = [schema.empty_table()], 0, 0
     for batch in batches:
         kept.append(pa.Table.from_batches([batch], schema))
-        size += batch.num_rows
-        if most is not None and size > max(_SORTED_AT_ONCE, 4 * most):
-            kept = [pa.concat_tables(kept).sort_by(keys).slice(0, most)]
-            size = kept[0].num_rows
-    yield from pa.concat_tables(kept).sort_by(keys).slice(0, most).to_batches()
+        rows += batch.num_rows
+        nbytes += batch.get_total_buffer_size()
+        if most is not None and rows > 4 * most and (rows > _SORTED_AT_ONCE or nbytes > _SORTED_BYTES):
+            kept = [_least(kept, keys, most)]
+            rows, nbytes = kept[0].num_rows, 0
+    yield from _least(kept, keys, most).to_batches()
+
+
+def _least(tables: list[pa.Table], keys: list[tuple[str, str]], most: int | None) -> pa.Table:
+    """The first rows of all tables in their order, without the memory of the others."""
+    whole = pa.concat_tables(tables)
+    return whole.take(pc.sort_indices(whole, sort_keys=keys)[:most])
 
 
 def _sort_key(schema: pa.Schema, text: str) -> tuple[str, str]:

@@ -1,8 +1,9 @@
 """Any table of some stores, as record batches."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -18,10 +19,11 @@ from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import elsewhere, say_what_is_unknown
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.messages import last_messages
-from rmqstore_spark.tables.registry import read_table, schema_of, table_batches, table_of
+from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
 from rmqstore_spark.times import span_text
 
 Batches = Iterator[pa.RecordBatch]
+_T = TypeVar("_T")
 
 
 def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tuple[pa.Schema, Batches]:
@@ -42,17 +44,23 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
     return asked.of(schema_of(table_of(options), options.columns), table_batches(options))
 
 
-def checked(paths: Sequence[str], given: Mapping[str, str]) -> tuple[list[Snapshot], pa.Table]:
-    """Stores as they were checked, and the table `check` of them.
+def checked(
+    paths: Sequence[str], given: Mapping[str, str], added_up: Callable[[Batches], _T]
+) -> tuple[list[Snapshot], _T]:
+    """Stores as they were checked, and what a function makes of the rows of the table `check`.
+
+    Args:
+        added_up: takes the rows as they are found; once more from the beginning, where a broker deletes files
+            meanwhile.
 
     Raises:
         RmqStoreError: a path is no store, or a store cannot be read.
     """
     options = _options(paths, {**given, "table": "check"})
 
-    def opened() -> tuple[list[Snapshot], pa.Table]:
+    def opened() -> tuple[list[Snapshot], _T]:
         stores = open_stores(options, files_of(options), with_queue_logs=True)
-        return stores, read_table(options, stores)
+        return stores, added_up(table_batches(options, stores))
 
     return again(opened)
 

@@ -1,11 +1,13 @@
 """Rows of record batches as Python values. Times are text, as datetime ends with the year 9999; maps are dicts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from rmqstore_spark.times import time_texts
+
+_ROWS_AT_ONCE = 4096
 
 
 def rows_of(batch: pa.RecordBatch, is_for_people: bool) -> Iterator[dict[str, Any]]:
@@ -29,3 +31,10 @@ def rows_of(batch: pa.RecordBatch, is_for_people: bool) -> Iterator[dict[str, An
 
     for row in zip(*map(values, batch.columns), strict=True):
         yield dict(zip(batch.schema.names, row, strict=True))
+
+
+def few_at_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in smaller batches: as Python values rows take many times the memory."""
+    for batch in batches:
+        for at in range(0, batch.num_rows, _ROWS_AT_ONCE):
+            yield batch.slice(at, _ROWS_AT_ONCE)

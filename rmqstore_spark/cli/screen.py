@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from rmqstore_spark.cli.rows import rows_of
+from rmqstore_spark.cli.rows import few_at_once, rows_of
 from rmqstore_spark.errors import one_line
 
 _WIDE = 10_000  # the width where no terminal limits it
@@ -104,7 +104,7 @@ def show_rows(
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
+    for batch in few_at_once(batches):
         yield from rows_of(batch, is_for_people=True)
 
 

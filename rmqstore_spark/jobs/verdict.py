@@ -4,19 +4,15 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rmqstore_spark.amounts import size_text
 from rmqstore_spark.errors import counted
+from rmqstore_spark.jobs.findings import Findings, OfProblem
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.indexfile import index_paths
-from rmqstore_spark.tables.check.lost import UNKNOWN
-from rmqstore_spark.tables.check.problems import PROBLEMS, Effect, Fix
+from rmqstore_spark.tables.check.problems import Effect, Fix
 from rmqstore_spark.tables.queues import queue_facts
 
-Row = Mapping[str, Any]
-
-_SERIOUS = {"error", "warning"}
 _AT_ONCE = 20  # files that are named
 # The commands that are there for each of some files. `cp -n` and `mv -n` overwrite nothing.
 _FOR_FILES = {
@@ -43,31 +39,31 @@ class Verdict:
     commands: list[str]
 
 
-def verdict(rows: Sequence[Row], store: str, is_tiered: bool = False, is_writable: bool = True) -> Verdict:
+def verdict(found: Findings, store: str, is_tiered: bool = False, is_writable: bool = True) -> Verdict:
     """The verdict on a store.
 
     Args:
-        rows: the findings of the table `check`: columns problem, severity, file, found, count.
+        found: the findings of the table `check`.
         store: the store's path or URL.
         is_tiered: whether the store is a tiered one, on which no broker starts.
         is_writable: whether its queues and index can be made anew in their place (kinds.is_writable).
     """
-    serious = [row for row in rows if row["severity"] in _SERIOUS]
-    unseen = [row for row in rows if row["problem"] == "notLookedAt"]
-    by_effect: dict[Effect, list[Row]] = {effect: [] for effect in Effect}
-    for row in serious:
-        by_effect[PROBLEMS[row["problem"]].effect].append(row)
+    by_effect: dict[Effect, list[OfProblem]] = {effect: [] for effect in Effect}
+    for each in found.serious:
+        by_effect[each.problem.effect].append(each)
     text = _sentence(by_effect, is_tiered)
-    if any(row["problem"] == "longTopic" for row in rows):
+    if found.named("longTopic") is not None:
         text = text.replace("A broker will", "A broker of 5.1.0 or later will")
-    if unseen:
-        places = ", ".join(dict.fromkeys(str(row["file"]) for row in unseen))
+    if found.unseen:
+        places = ", ".join(dict.fromkeys(str(row["file"]) for row in found.unseen))
         known = (
-            f"Of what was checked: {text[0].lower()}{text[1:]}" if serious else "Nothing is wrong in what was checked."
+            f"Of what was checked: {text[0].lower()}{text[1:]}"
+            if found.serious
+            else "Nothing is wrong in what was checked."
         )
         text = f"Cannot tell: {places} was not looked at. {known}"
-    is_good = not unseen and all(not some for effect, some in by_effect.items() if effect is not Effect.NOTHING)
-    return Verdict(text, is_good, _commands(serious, store, is_writable))
+    is_good = not found.unseen and all(not some for effect, some in by_effect.items() if effect is not Effect.NOTHING)
+    return Verdict(text, is_good, _commands(found, store, is_writable))
 
 
 def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:
@@ -91,20 +87,6 @@ def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:
     return ", ".join([*parts, counted(index, "index file"), "config and consumers' offsets"])
 
 
-def amount(rows: Iterable[Row]) -> str:
-    """How much some findings of one problem are about: "3 messages", "188 bytes in 2 places", "2 findings"."""
-    some = list(rows)
-    noun = PROBLEMS[some[0]["problem"]].counts
-    if not noun:
-        return counted(len(some), "finding")
-    counts = [row["count"] for row in some if row["count"] is not None]
-    if not counts:
-        return counted(len(some), "place")  # how much is unknown
-    count = sum(counts)
-    number = f"{count:,} {noun if count != 1 else noun.removesuffix('s')}"
-    return number if len(some) == 1 else f"{number} in {len(some):,} places"
-
-
 _CLAUSES = {
     Effect.DELETES: "{} damaged or missing ({}), and a broker that recovers deletes everything after them",
     Effect.LOSES: "messages are lost ({})",
@@ -114,7 +96,7 @@ _CLAUSES = {
 }
 
 
-def _sentence(by_effect: Mapping[Effect, list[Row]], is_tiered: bool) -> str:
+def _sentence(by_effect: Mapping[Effect, list[OfProblem]], is_tiered: bool) -> str:
     clauses = [_clause(effect, by_effect[effect]) for effect in _CLAUSES if by_effect[effect]]
     if is_tiered:
         start, rest = "The tiered store can be read", " and has every message"
@@ -133,38 +115,34 @@ def _sentence(by_effect: Mapping[Effect, list[Row]], is_tiered: bool) -> str:
     )
 
 
-def _clause(effect: Effect, rows: list[Row]) -> str:
+def _clause(effect: Effect, found: list[OfProblem]) -> str:
     if effect is not Effect.DELETES:
-        return _CLAUSES[effect].format(_amounts(rows))
-    lost = [row for row in rows if row["problem"] == "lostMessages"]
-    damages = [row for row in rows if row["problem"] != "lostMessages"]
-    count = sum(row["count"] for row in lost)
-    is_least = any(UNKNOWN in str(row["found"]) for row in damages)
+        return _CLAUSES[effect].format(_amounts(found))
+    damages = [each for each in found if each.name != "lostMessages"]
+    count = sum(each.total for each in found if each.name == "lostMessages")
+    is_least = any(each.has_unknown for each in damages)
     who = f"{'at least ' if is_least else ''}{counted(count, 'message')} {'is' if count == 1 else 'are'}"
     return _CLAUSES[effect].format(who if count else "messages are", _amounts(damages))
 
 
-def _amounts(rows: list[Row]) -> str:
-    by_problem: dict[str, list[Row]] = {}
-    for row in rows:
-        by_problem.setdefault(row["problem"], []).append(row)
-    return ", ".join(f"{problem}: {amount(some)}" for problem, some in by_problem.items())
+def _amounts(found: list[OfProblem]) -> str:
+    return ", ".join(f"{each.name}: {each.amount}" for each in found)
 
 
-def _commands(serious: list[Row], store: str, is_writable: bool) -> list[str]:
-    fixes: dict[Fix, list[Row]] = {fix: [] for fix in Fix}
-    for row in serious:
-        fixes[PROBLEMS[row["problem"]].fix].append(row)
+def _commands(found: Findings, store: str, is_writable: bool) -> list[str]:
+    fixes: dict[Fix, list[OfProblem]] = {fix: [] for fix in Fix}
+    for each in found.serious:
+        fixes[each.problem.fix].append(each)
     if not any(some for fix, some in fixes.items() if fix is not Fix.NONE):
         return []
     path = shlex.quote(store)
     lines = []
-    damaged = [*fixes[Fix.RESTORE], *(row for row in fixes[Fix.SALVAGE] if PROBLEMS[row["problem"]].area == "log")]
+    damaged = [*fixes[Fix.RESTORE], *(each for each in fixes[Fix.SALVAGE] if each.problem.area == "log")]
     if files := _files(damaged):
         more = f" and {len(files) - _AT_ONCE:,} more" if len(files) > _AT_ONCE else ""
         named = " ".join(files[:_AT_ONCE])
         lines.append(f"# if a replica or a backup has them, restore and check again: {named}{more}")
-    if any(row["problem"] == "queueAheadOfLog" for row in serious):
+    if any(each.name == "queueAheadOfLog" for each in found.serious):
         lines.append("# if a replica or a backup has the log's end, restore its last segments and check again")
     if fixes[Fix.SALVAGE]:
         salvaged = shlex.quote(_beside(store, "-salvaged"))
@@ -175,12 +153,12 @@ def _commands(serious: list[Row], store: str, is_writable: bool) -> list[str]:
     else:
         lines += _in_place(fixes, store, is_writable)
     if fixes[Fix.ADMIN]:
-        problems = ", ".join(dict.fromkeys(row["problem"] for row in fixes[Fix.ADMIN]))
+        problems = ", ".join(each.name for each in fixes[Fix.ADMIN])
         lines.append(f"# once the broker runs, with mqadmin as advised above: {problems}")
     return lines
 
 
-def _in_place(fixes: Mapping[Fix, list[Row]], store: str, is_writable: bool) -> list[str]:
+def _in_place(fixes: Mapping[Fix, list[OfProblem]], store: str, is_writable: bool) -> list[str]:
     lines = []
     path, aside = shlex.quote(store), shlex.quote(_beside(store, "-aside"))
     for fix, command in _FOR_FILES.items():
@@ -199,9 +177,9 @@ def _in_place(fixes: Mapping[Fix, list[Row]], store: str, is_writable: bool) -> 
     return lines
 
 
-def _files(rows: list[Row]) -> list[str]:
+def _files(found: Iterable[OfProblem]) -> list[str]:
     """The files of some findings, quoted for a shell."""
-    return [shlex.quote(file) for file in dict.fromkeys(row["file"] for row in rows if row["file"])]
+    return [shlex.quote(file) for file in dict.fromkeys(file for each in found for file in each.files)]
 
 
 def _beside(store: str, ending: str) -> str:

@@ -31,7 +31,7 @@ from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
 _PART_BYTES = 32 * 1024 * 1024
-_BATCH_UNITS = 64 * 1024
+_BATCH_UNITS = 16 * 1024
 
 
 class QueuePart(NamedTuple):

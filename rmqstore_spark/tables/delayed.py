@@ -49,9 +49,17 @@ Bools = npt.NDArray[np.bool_]
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    rows = pa.concat_tables([_levels(store, options), _timers(store, options)]).sort_by("commitLogOffset")
-    wanted = rows_wanted(options, column(rows, "realTopic"), column(rows, "storeTimestamp"))
-    yield from rows.filter(wanted).to_batches(_ROWS_AT_ONCE)
+    kinds = [_levels(store, options), _timers(store, options)]  # both in the order of the log
+    order = np.argsort(np.concatenate([column(each, "commitLogOffset").to_numpy() for each in kinds]), kind="stable")
+    for at in range(0, len(order), _ROWS_AT_ONCE):
+        here, begin = order[at : at + _ROWS_AT_ONCE], 0
+        some = []
+        for each in kinds:
+            some.append(each.take(pa.array(here[(here >= begin) & (here < begin + len(each))] - begin)))
+            begin += len(each)
+        rows = pa.concat_tables(some).sort_by("commitLogOffset")
+        wanted = rows_wanted(options, column(rows, "realTopic"), column(rows, "storeTimestamp"))
+        yield from rows.filter(wanted).to_batches()
 
 
 # ---- levels
@@ -68,7 +76,7 @@ def _levels(store: Snapshot, options: ReadOptions) -> pa.Table:
     pending = offsets >= np.array([next_offsets.get(level, 0) for level in levels.tolist()], np.int64)
     delivered = ~pending
     delivered |= _found_delivered(store, options, parked, pending & _is_due(store, due))
-    states = np.where(delivered, "delivered", "pending")
+    states = pc.if_else(pa.array(delivered), "delivered", "pending")
     return _table("level", states, due, pa.array(levels.astype(np.int32)), parked)
 
 
@@ -111,10 +119,10 @@ def _timers(store: Snapshot, options: ReadOptions) -> pa.Table:
         store, options, of_topics(TIMER_TOPIC), _READ, ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
     )
     is_pop = pc.starts_with(pc.fill_null(column(units, "REAL_TOPIC"), ""), REVIVE_PREFIX)
-    units = units.filter(pc.invert(is_pop))
-    is_cancel = pc.is_valid(column(units, "TIMER_DEL_UNIQKEY"))
-    cancels = units.filter(is_cancel)
-    timed = _first_of_each(units.filter(pc.invert(is_cancel)))
+    is_cancel = pc.and_(pc.invert(is_pop), pc.is_valid(column(units, "TIMER_DEL_UNIQKEY")))
+    cancels = units.select(["REAL_TOPIC", "TIMER_DEL_UNIQKEY", "TIMER_OUT_MS"]).filter(is_cancel)
+    timed = _first_of_each(units.filter(pc.invert(pc.or_(is_pop, is_cancel))))
+    del units  # of which `timed` has copies
     out = numbers(column(timed, "TIMER_OUT_MS"))
     due = deliver_times(timed)
     cancelled = _are_cancelled(timed, cancels)
@@ -122,7 +130,8 @@ def _timers(store: Snapshot, options: ReadOptions) -> pa.Table:
     # A message may have been delivered before it was cancelled.
     ambiguous = ~is_past & _is_due(store, out) | is_past & cancelled
     delivered = is_past & ~cancelled | _found_delivered(store, options, timed, ambiguous)
-    states = np.select([delivered, cancelled], ["delivered", "cancelled"], "pending")
+    undelivered = pc.if_else(pa.array(cancelled), "cancelled", "pending")
+    states = pc.if_else(pa.array(delivered), "delivered", undelivered)
     return _table("timer", states, due, pa.nulls(len(timed), INT), timed)
 
 
@@ -138,7 +147,7 @@ def _first_of_each(units: pa.Table) -> pa.Table:
     codes = keys.indices.to_numpy().astype(np.int64)
     first = np.zeros(len(keys.dictionary), np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]
-    return units.take(pa.array(first))
+    return units if len(first) == len(units) else units.take(pa.array(first))
 
 
 def deliver_times(timed: pa.Table) -> pa.Array:
@@ -182,27 +191,31 @@ def _found_delivered(store: Snapshot, options: ReadOptions, parked: pa.Table, as
     rows = np.flatnonzero(asked & _true(pc.is_valid(column(parked, "msgId"))))
     if len(rows) == 0:
         return found
-    some = parked.take(pa.array(rows))
+    some = parked.select(["REAL_TOPIC", "msgId", "reconsumeTimes", "commitLogOffset"]).take(pa.array(rows))
     topics = [topic for topic in column(some, "REAL_TOPIC").unique().to_pylist() if topic]
-    ids = column(some, "msgId").unique()
-    start = int(column(some, "commitLogOffset").to_numpy().min())
-    later: dict[tuple[str, str, int], int] = {}
+    offsets = column(some, "commitLogOffset").to_numpy()
+    keys = _deliveries(some, "REAL_TOPIC").dictionary_encode()
+    later = np.full(len(keys.dictionary), -1, np.int64)
     columns = ["topic", "msgId", "reconsumeTimes", "commitLogOffset"]
-    batches = picked(store, options, with_ids(topics, ids.to_pylist(), start), columns, [])
-    for some_later in in_bulk(batches, picked_schema(columns, [])):
-        known = some_later.filter(pc.is_in(some_later.column("msgId"), ids))
-        *key, offsets = (known.column(name).to_pylist() for name in columns)
-        later.update(zip(zip(*key, strict=True), offsets, strict=True))
-    keys = zip(*(column(some, name).to_pylist() for name in ("REAL_TOPIC", "msgId", "reconsumeTimes")), strict=True)
-    last = np.array([later.get(key, -1) for key in keys], np.int64)
-    found[rows] = last > column(some, "commitLogOffset").to_numpy()
+    selection = with_ids(topics, column(some, "msgId"), int(offsets.min()))
+    for batch in in_bulk(picked(store, options, selection, columns, []), picked_schema(columns, [])):
+        at = integers(pc.index_in(_deliveries(batch, "topic"), keys.dictionary), -1)
+        np.maximum.at(later, at[at >= 0], column(batch, "commitLogOffset").to_numpy()[at >= 0])
+    codes = integers(keys.indices, -1)  # none where the topic is not known
+    found[rows] = (codes >= 0) & (np.append(later, -1)[codes] > offsets)
     return found
 
 
-def _table(kind: str, states: npt.NDArray[np.str_], due: pa.Array, levels: pa.Array, parked: pa.Table) -> pa.Table:
+def _deliveries(units: pa.Table, topic: str) -> pa.Array:
+    """The key that a waiting message and its delivery share; null where a part of it is unknown."""
+    times = column(units, "reconsumeTimes").cast(pa.string())
+    return text_keys(column(units, topic), column(units, "msgId"), times)
+
+
+def _table(kind: str, states: pa.Array, due: pa.Array, levels: pa.Array, parked: pa.Table) -> pa.Table:
     columns = [
         pa.repeat(kind, len(parked)),
-        pa.array(states, TEXT),
+        states,
         pc.multiply(due, 1000).cast(TIME),
         levels,
         *(column(parked, name) for name in DELAYED.schema.names[4:]),

@@ -10,6 +10,7 @@ BatchAckMsg; broker.offset.ConsumerOrderInfoManager.
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     popped = _popped(store, options)
     counts = _reconsumed(store, options, popped)
     rows = [
-        (m.group, m.topic, m.queue_id, m.queue_offset, m.pop_time, until, counts[m.topic, m.queue_id][m.queue_offset])
+        (m.group, m.topic, m.queue_id, m.queue_offset, m.pop_time, until, _count_in(counts, m))
         for m, until in popped.items()
     ]
     rows += _in_order(store)
@@ -141,7 +142,7 @@ def _message(record: dict[str, Any], start: int, pop_time: int, offset: int) -> 
     group, topic, queue_id = record.get("c"), record.get("t"), _number(record, "q", 1 << 31)
     if not isinstance(group, str) or not isinstance(topic, str) or queue_id is None:
         return None
-    return _Message(group, topic, queue_id, start, pop_time, offset)
+    return _Message(sys.intern(group), sys.intern(topic), queue_id, start, pop_time, offset)  # names are few
 
 
 def _number(record: dict[str, Any], name: str, limit: int = _MOST_OFFSET) -> int | None:
@@ -151,17 +152,20 @@ def _number(record: dict[str, Any], name: str, limit: int = _MOST_OFFSET) -> int
 
 
 def _reconsumed(store: Snapshot, options: ReadOptions, popped: dict[_Message, int]) -> Offsets:
-    """The number of earlier deliveries of each message: none for a message popped from its own topic; a message in a
-    retry topic has the number."""
+    """The number of earlier deliveries of messages that were popped from retry topics; of others it is 0."""
     counts: Offsets = {}
     for message in popped:
-        counts.setdefault((message.topic, message.queue_id), {})[message.queue_offset] = 0
+        if message.topic.startswith(RETRY_PREFIX):
+            counts.setdefault((message.topic, message.queue_id), {})[message.queue_offset] = 0
     for (topic, queue_id), offsets in counts.items():
-        if topic.startswith(RETRY_PREFIX):
-            selection = Selection(assigned={topic: frozenset({queue_id})}, queue_offset=Numbers.of(*offsets))
-            for batch in picked(store, options, selection, ["queueOffset", "reconsumeTimes"], []):
-                offsets.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        selection = Selection(assigned={topic: frozenset({queue_id})}, queue_offset=Numbers.of(*offsets))
+        for batch in picked(store, options, selection, ["queueOffset", "reconsumeTimes"], []):
+            offsets.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return counts
+
+
+def _count_in(counts: Offsets, message: _Message) -> int:
+    return counts.get((message.topic, message.queue_id), {}).get(message.queue_offset, 0)
 
 
 # ---- in order

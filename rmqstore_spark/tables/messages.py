@@ -1,5 +1,6 @@
 """Messages of one store, for tables made of messages; read by the same planner and tasks as a read of messages."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -43,7 +44,18 @@ def last_messages(store: Snapshot, options: ReadOptions, columns: list[str], cou
         stop, start = start, max(extents[0].start, start - size)
         here = options.selection.commit_log_offset & Numbers(start, stop - 1)
         selection = replace(options.selection, commit_log_offset=here)
-        some = messages(store, options, selection, columns)
+        some = _last(messages(store, options, selection, columns), count - found.num_rows)
         found = pa.concat_tables([pa.Table.from_batches(some, found.schema), found])
         size *= 4
     return found.slice(max(0, found.num_rows - count))
+
+
+def _last(batches: Iterator[pa.RecordBatch], count: int) -> deque[pa.RecordBatch]:
+    """The last batches, with `count` rows or a few more: all before them are let go as they come."""
+    kept, rows = deque[pa.RecordBatch](), 0
+    for batch in batches:
+        kept.append(batch)
+        rows += batch.num_rows
+        while rows - kept[0].num_rows >= count:
+            rows -= kept.popleft().num_rows
+    return kept

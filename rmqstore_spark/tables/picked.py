@@ -19,7 +19,9 @@ HOW_TO_READ = frozenset(going_with(Use.PICKED))
 OF_ROWS = HOW_TO_READ | {"subscribe", "subscribePattern", "startingTimestamp", "endingTimestamp"}
 
 _FEW = 4096  # up to this many ids are looked up one by one; for more, the whole topic is read
+_MOST_REPEATED = 16  # times that an id may come, of those that are looked up one by one
 _MANY_ROWS = 256 * 1024
+_ROWS_COPIED = 8 * 1024
 _WHOLE_NUMBER = "^-?[0-9]{1,15}$"  # also as milliseconds that fit an Arrow timestamp[us]
 
 
@@ -50,17 +52,19 @@ def picked_schema(columns: Sequence[str], properties: Sequence[str]) -> pa.Schem
 def picked_table(
     store: Snapshot, options: ReadOptions, selection: Selection, columns: Sequence[str], properties: Sequence[str]
 ) -> pa.Table:
-    """The messages of picked() as one table, each column in one piece."""
+    """The messages of picked() as one table, each column in one piece. Copies of the columns are kept, as a batch that
+    was read keeps the memory of all its properties."""
     batches = picked(store, options, selection, columns, properties)
-    return pa.Table.from_batches(batches, picked_schema(columns, properties)).combine_chunks()
+    some = [each.combine_chunks() for each in in_bulk(batches, picked_schema(columns, properties), _ROWS_COPIED)]
+    return pa.concat_tables(some).combine_chunks()
 
 
-def in_bulk(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def in_bulk(batches: Iterator[pa.RecordBatch], schema: pa.Schema, most: int = _MANY_ROWS) -> Iterator[pa.Table]:
     """The same rows, many at a time: for work whose cost is mostly in its start."""
     some: list[pa.RecordBatch] = []
     for batch in batches:
         some.append(batch)
-        if sum(each.num_rows for each in some) >= _MANY_ROWS:
+        if sum(each.num_rows for each in some) >= most:
             yield pa.Table.from_batches(some, schema)
             some = []
     yield pa.Table.from_batches(some, schema)
@@ -71,11 +75,18 @@ def of_topics(*topics: str) -> Selection:
     return Selection(topic=Texts(among=frozenset(topics)))
 
 
-def with_ids(topics: Sequence[str], ids: Sequence[str], start: int) -> Selection:
+def with_ids(topics: Sequence[str], ids: pa.Array, start: int) -> Selection:
     """A selection with at least the messages of some topics that have one of these msgIds and are stored at a physical
-    offset or after it."""
+    offset or after it.
+
+    Args:
+        ids: texts; nulls and repeated ones do not count.
+    """
     selection = replace(of_topics(*topics), commit_log_offset=Numbers(start))
-    return replace(selection, msg_id=frozenset(ids)) if len(ids) <= _FEW else selection
+    if len(ids) > _MOST_REPEATED * _FEW:  # then it takes too much memory to count the different ones
+        return selection
+    ids = ids.unique().drop_null()
+    return replace(selection, msg_id=frozenset(ids.to_pylist())) if len(ids) <= _FEW else selection
 
 
 def rows_wanted(options: ReadOptions, topics: pa.Array, times: pa.Array) -> pa.Array:

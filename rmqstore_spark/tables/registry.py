@@ -229,8 +229,11 @@ def read_table(options: ReadOptions, stores: list[Snapshot] | None = None) -> pa
     return pa.Table.from_batches(_batches(options, stores), schema)
 
 
-def table_batches(options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of the table as they are read. Errors are those of read_table()."""
+def table_batches(options: ReadOptions, stores: list[Snapshot] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of the table as they are read. Arguments and errors are those of read_table()."""
+    if stores is not None:
+        yield from _batches(options, stores)
+        return
     yield from begun_again(lambda: _batches(options, _stores(table_of(options), options)))
 
 

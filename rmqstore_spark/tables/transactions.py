@@ -45,6 +45,8 @@ from rmqstore_spark.tables.table import Part, Table
 
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its offset is the broker's progress in asking producers (MixAll)
 _ROWS_AT_ONCE = 16 * 1024
+_IDS = ["realTopic", "msgId"]
+_STATES = np.array(["open", "committed", "rolledBack", "givenUp"])
 
 Bools = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
@@ -62,7 +64,20 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
         return
     groups = _Groups.of(halves)
     states = _states(store, options, halves, groups)
-    first, last = halves.take(pa.array(groups.first)), halves.take(pa.array(groups.last))
+    for at in range(0, len(groups.first), _ROWS_AT_ONCE):
+        here = slice(at, at + _ROWS_AT_ONCE)
+        first, last = (halves.take(pa.array(rows[here])) for rows in (groups.first, groups.last))
+        table = _table(_STATES[states[here]], first, last)
+        wanted = rows_wanted(options, column(table, "realTopic"), column(table, "storeTimestamp"))
+        yield from table.filter(wanted).to_batches()
+
+
+def _table(states: npt.NDArray[np.str_], first: pa.Table, last: pa.Table) -> pa.Table:
+    """Rows of the table.
+
+    Args:
+        first, last: the first and the last half message of each transaction.
+    """
     is_rocksdb = pc.equal(column(last, "topic"), ROCKSDB_HALF_TOPIC)
     check_times = pc.fill_null(numbers(column(last, "TRANSACTION_CHECK_TIMES")), 0)
     columns = [
@@ -76,9 +91,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
         column(first, "storeTimestamp"),
         column(first, "commitLogOffset"),
     ]
-    table = pa.Table.from_arrays(columns, schema=TRANSACTIONS.schema)
-    wanted = rows_wanted(options, column(table, "realTopic"), column(table, "storeTimestamp"))
-    yield from table.filter(wanted).to_batches(_ROWS_AT_ONCE)
+    return pa.Table.from_arrays(columns, schema=TRANSACTIONS.schema)
 
 
 @dataclass(frozen=True)
@@ -113,12 +126,13 @@ class _Groups:
         return found
 
 
-def _states(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Groups) -> npt.NDArray[np.str_]:
-    """The state of each transaction."""
+def _states(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Groups) -> npt.NDArray[np.int8]:
+    """The state of each transaction, as an index of _STATES."""
     committed = groups.any(_are_committed(store, options, halves))
     ended = groups.any(_have_op(store, options, halves))
     given_up = _are_given_up(store, options, halves, groups)
-    return np.select([committed, ended, given_up], ["committed", "rolledBack", "givenUp"], "open")
+    codes: npt.NDArray[np.int8] = np.select([committed, ended, given_up], np.arange(1, 4, dtype=np.int8), np.int8(0))
+    return codes
 
 
 def _are_committed(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
@@ -126,9 +140,8 @@ def _are_committed(store: Snapshot, options: ReadOptions, halves: pa.Table) -> B
     0, a valid physical offset, may also stand for none."""
     topics = [topic for topic in column(halves, "realTopic").unique().to_pylist() if topic]
     offsets = column(halves, "commitLogOffset").to_numpy()
-    ids = column(halves, "msgId").unique().drop_null().to_pylist()
     found = [np.zeros(0, np.int64)]
-    selection = with_ids(topics, ids, int(offsets[0]))
+    selection = with_ids(topics, column(halves, "msgId"), int(offsets[0]))
     columns = ["sysFlag", "preparedTransactionOffset", "msgId"]
     for batch in picked(store, options, selection, columns, []):
         is_commit = pc.equal(pc.bit_wise_and(batch.column("sysFlag"), TRANSACTION_TYPE), TRANSACTION_COMMIT)
@@ -181,7 +194,8 @@ def _pairs_in(queue_ids: Indices, offsets: Indices, named: pa.Table) -> Bools:
 def _are_given_up(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Groups) -> Bools:
     """True for transactions that the broker no longer asks about: their last half message is before the next one that
     the broker looks at, or a copy is in the topic of those given up."""
-    last = halves.take(pa.array(groups.last))
+    rows = pa.array(groups.last)
+    last = halves.select(["topic", "queueId", "queueOffset"]).take(rows)
     if not store.consumer_offsets:
         say_if_unread(store, "consumerOffset.json", TRANSACTIONS.name)
     next_offsets = store.consumer_offsets.get((_CHECK_GROUP, HALF_TOPIC), {})
@@ -190,10 +204,11 @@ def _are_given_up(store: Snapshot, options: ReadOptions, halves: pa.Table, group
     for queue_id, offset in next_offsets.items():
         passed |= (queue_ids == queue_id) & (offsets < offset)
     passed &= _true(pc.equal(column(last, "topic"), HALF_TOPIC))
-    copies = picked_table(store, options, of_topics(GIVEN_UP_TOPIC), ["realTopic", "msgId"], [])
-    keys = text_keys(column(last, "realTopic"), column(last, "msgId"))
-    copied = pc.is_in(keys, text_keys(column(copies, "realTopic"), column(copies, "msgId")).drop_null())
-    return passed | _true(copied)
+    copies = picked_table(store, options, of_topics(GIVEN_UP_TOPIC), _IDS, [])
+    if not len(copies):
+        return passed
+    keys = text_keys(*(column(halves, name).take(rows) for name in _IDS))
+    return passed | _true(pc.is_in(keys, text_keys(*(column(copies, name) for name in _IDS)).drop_null()))
 
 
 def _ascii(bodies: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ from support.flavours import unpack_store
 
 from rmqstore_spark import Store
 from rmqstore_spark.cli.findings import as_typed
+from rmqstore_spark.jobs.findings import Findings
 from rmqstore_spark.jobs.verdict import verdict
 from rmqstore_spark.tables.check.problems import PROBLEMS
 
@@ -76,7 +77,7 @@ def test_a_missing_segment_is_told(command: str, store: Path) -> None:
 
 def test_what_is_to_be_restored_comes_first(store: Path) -> None:
     (store / "commitlog" / f"{LAST:020d}").unlink()
-    answer = verdict(Store(store).check().to_pylist(), str(store))
+    answer = verdict(Findings.of(Store(store).check().to_pylist()), str(store))
     assert answer.commands[0].startswith("# if a replica or a backup has the log's end")
 
 

@@ -19,6 +19,7 @@ from tables.test_check import PLANTED, Planted, planted_noise_in_log
 
 from rmqstore_spark import Store
 from rmqstore_spark.cli.commands import Rmqstore
+from rmqstore_spark.jobs.findings import Findings
 from rmqstore_spark.jobs.verdict import verdict
 from rmqstore_spark.store.queue_log import find_logs
 from rmqstore_spark.store.snapshot import Snapshot
@@ -63,7 +64,7 @@ def test_commands_mend_the_store(plant: Callable[[Planted], Iterator[tuple[Any, 
     store = Planted(tmp_path / "store")
     planted = {finding[0] for finding in plant(store)}
     found = Store(store.root).check().to_pylist()
-    answer = verdict(found, str(store.root))
+    answer = verdict(Findings.of(found), str(store.root))
     made = pasted(answer.commands, tmp_path)
     left = {name for name in problems(made or store.root) if PROBLEMS[name].fix not in BY_HAND}
     assert left == set(), (planted, answer)
@@ -127,7 +128,7 @@ def test_sentences(found: list[tuple[str, int]], text: str, is_good: bool) -> No
         {"problem": name, "severity": PROBLEMS[name].severity, "file": "/s/file", "found": None, "count": count}
         for name, count in found
     ]
-    answer = verdict(rows, "/s")
+    answer = verdict(Findings.of(rows), "/s")
     assert (answer.text, answer.is_good) == (text, is_good)
 
 
@@ -158,7 +159,7 @@ def test_every_problem_that_is_serious_has_an_effect_and_a_cure() -> None:
 
 def test_names_that_a_shell_would_take_apart() -> None:
     row = {"problem": "strayFile", "severity": "warning", "file": "/a b/$(x)'; rm", "count": 1}
-    (command,) = verdict([row], "/a b").commands
+    (command,) = verdict(Findings.of([row]), "/a b").commands
     assert shlex.split(command) == [
         *("mkdir", "-p", "/a b-aside", "&&", "mv", "-n", "/a b/$(x)'; rm", "/a b-aside/"),
     ]
@@ -166,7 +167,7 @@ def test_names_that_a_shell_would_take_apart() -> None:
 
 def test_a_remote_store_is_copied_first() -> None:
     row = {"problem": "noQueues", "severity": "error", "file": "s3://b/store/consumequeue", "count": 1}
-    (command,) = verdict([row], "s3://b/store").commands
+    (command,) = verdict(Findings.of([row]), "s3://b/store").commands
     assert command.startswith("rmqstore copy s3://b/store store-copy")
 
 

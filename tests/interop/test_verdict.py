@@ -13,6 +13,7 @@ from tables.test_check import Planted
 from interop.child import ChildError
 from interop.rocketmq import NEWEST, Broker, Sizes
 from rmqstore_spark import Store
+from rmqstore_spark.jobs.findings import Findings
 from rmqstore_spark.jobs.verdict import verdict
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
@@ -45,5 +46,5 @@ def test_what_is_said_of_a_start(
 ) -> None:
     store = Planted(tmp_path / "store")
     list(plant(store))
-    text = verdict(Store(store.root).check().to_pylist(), str(store.root)).text
+    text = verdict(Findings.of(Store(store.root).check().to_pylist()), str(store.root)).text
     assert starts(store.root, tmp_path / "home") == text.startswith("A broker will start on this store"), text

@@ -14,6 +14,7 @@ from rmqstore_spark import OptionError, Store
 from rmqstore_spark.cli.findings import show_findings, show_verdict
 from rmqstore_spark.cli.show import show_summary
 from rmqstore_spark.jobs.copying.config import NEEDED_BY_COPIES
+from rmqstore_spark.jobs.findings import Findings
 from rmqstore_spark.jobs.summary import IN_SUMMARIES, summarize
 from rmqstore_spark.jobs.verdict import verdict
 from rmqstore_spark.query.options import MESSAGES
@@ -180,9 +181,9 @@ def test_screens(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / "config" / "topics" / "CURRENT").touch()
     place = f"{store}/config/topics: topics' configuration in RocksDB"
     found = Store(store).check().to_pylist()
-    answer = verdict(found, str(store))
+    answer = verdict(Findings.of(found), str(store))
     show_verdict(answer, "")
-    show_findings(found, None)
+    show_findings(Findings.of(found), None)
     shown = capsys.readouterr().out
     assert " ".join(shown.split()).startswith(f"Cannot tell: {store}/config/topics was not looked at. Nothing is wrong")
     assert not answer.is_good

@@ -1,5 +1,7 @@
 """`rmqstore check`: what is wrong with a store."""
 
+import contextlib
+import sys
 from collections.abc import Sequence
 
 import click
@@ -7,9 +9,11 @@ import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL, WRONG
-from rmqstore_spark.cli.output import Output
+from rmqstore_spark.cli.output import Batches, Output
 from rmqstore_spark.cli.parameters import OF_FINDINGS, output_options, some_paths, table_options
+from rmqstore_spark.cli.rows import few_at_once
 from rmqstore_spark.errors import one_line
+from rmqstore_spark.jobs.findings import NOT_LOOKED_AT, Findings
 from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table
@@ -25,28 +29,50 @@ _FIRST = ["severity", "problem", "topic", "queueId", "queueOffset", "count", "fo
     "/data/store",
 )
 def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
+    from rmqstore_spark.cli.findings import rows_kept
     from rmqstore_spark.cli.progress_bar import progress_bars
     from rmqstore_spark.cli.reading import batches_of, checked
 
     shown, _ = batches_of("check", paths, given)
     # Options choose the columns that are shown; the exit code depends on everything that was found.
     needed = dict.fromkeys([*shown.names, "severity", "problem", "store"])
-    with progress_bars():
-        stores, found = checked(paths, {**given, "columns": ",".join(needed)})
+    given_all = {**given, "columns": ",".join(needed)}
+    said = set[str]()
+
+    def heard_of(batches: Batches) -> Batches:
+        for batch in batches:
+            said.update(batch.column("severity").to_pylist(), batch.column("problem").to_pylist())
+            yield batch
+
     if output.is_table and "columns" not in given and output.sort is None:
+        most = rows_kept(output.limit)
+        with progress_bars():
+            stores, found = checked(paths, given_all, lambda batches: _by_store(heard_of(batches), most))
         with heard(is_silent=True):  # of what the findings say
             _show(stores, found, output.limit)
     else:
-        names = shown.names
-        if output.is_table and "columns" not in given:
-            names = [*dict.fromkeys([*_FIRST, *names])]
-        output.put(found.select(names).schema, iter(found.select(names).to_batches()))
-    if {"error", "warning"} & set(found.column("severity").to_pylist()):
-        return WRONG
-    return NOT_ALL if "notLookedAt" in found.column("problem").to_pylist() else FINE
+        names = [*dict.fromkeys([*_FIRST, *shown.names])] if output.is_table and "columns" not in given else shown.names
+        schema, batches = batches_of("check", paths, given_all)
+        some = (batch.select(names) for batch in heard_of(batches))
+        with contextlib.nullcontext() if sys.stdout.isatty() else progress_bars():
+            output.put(pa.schema([schema.field(name) for name in names]), some)
+    return WRONG if {"error", "warning"} & said else NOT_ALL if NOT_LOOKED_AT in said else FINE
 
 
-def _show(stores: list[Snapshot], found: pa.Table, limit: int | None) -> None:
+def _by_store(batches: Batches, most: int | None) -> dict[str, Findings]:
+    """The findings of each store that has any.
+
+    Args:
+        most: as of Findings.
+    """
+    found: dict[str, Findings] = {}
+    for batch in few_at_once(batches):
+        for row in batch.to_pylist():
+            found.setdefault(row["store"], Findings(most)).add(row)
+    return found
+
+
+def _show(stores: list[Snapshot], found: dict[str, Findings], limit: int | None) -> None:
     from rmqstore_spark.cli.findings import show_commands, show_findings, show_verdict
     from rmqstore_spark.jobs.verdict import looked_at, verdict
     from rmqstore_spark.store.structures.kinds import is_writable
@@ -54,13 +80,12 @@ def _show(stores: list[Snapshot], found: pa.Table, limit: int | None) -> None:
     by_store: dict[str, list[Snapshot]] = {}
     for store in stores:
         by_store.setdefault(store.root, []).append(store)
-    rows = found.to_pylist()
     for number, (root, logs) in enumerate(by_store.items()):
         if number:
             click.echo()
         if len(by_store) > 1:
             click.echo(one_line(root))
-        own = [row for row in rows if row["store"] == root]
+        own = found.get(root, Findings())
         is_tiered = logs[0].layout.queue is not None
         answer = verdict(own, root, is_tiered, is_tiered or is_writable(root, logs[0].files))
         show_verdict(answer, looked_at(logs, is_tiered))

@@ -7,7 +7,6 @@ copy that finds nothing finds nothing for anybody. Bytes are looked for, too, as
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +22,7 @@ from rmqstore_spark.query.option_types import Mode
 from rmqstore_spark.query.options import ReadOptions, parse_options
 from rmqstore_spark.query.selection import Selection, Texts
 from rmqstore_spark.read.scan import Scan
-from rmqstore_spark.store.format.by_queue import Integers, QueueName
+from rmqstore_spark.store.format.by_queue import Integers, QueueName, by_queue
 from rmqstore_spark.store.format.message import INNER_BATCH
 from rmqstore_spark.store.format.system_topics import is_moved
 from rmqstore_spark.store.io.files import Files
@@ -54,13 +53,13 @@ class LeftOut:
     Attributes:
         positions: their physical offsets.
         nbytes: of the messages in the log.
-        queued: by queue, their queue offsets.
+        queued: by queue, their queue offsets, ascending, each once.
     """
 
     exclusion: Exclusion
     positions: Integers
     nbytes: int
-    queued: Mapping[QueueName, set[int]]
+    queued: Mapping[QueueName, Integers]
 
 
 def check_topics(stores: Sequence[Snapshot], own: CopyOptions) -> None:
@@ -88,30 +87,52 @@ def left_out(store: Snapshot, roots: list[str], options: ReadOptions, own: CopyO
     mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
     how = replace(options, mode=mode, paths=roots, explode_batches=False, subscribe=frozenset(), starting_group=None)
     for each in own.exclusions:
-        positions, nbytes, queued = [np.zeros(0, np.int64)], 0, defaultdict[QueueName, set[int]](set)
+        positions, nbytes, queued = [np.zeros(0, np.int64)], 0, _Queued()
         for batch in _found(how, each, store):
             _refuse_batches(store, each, batch)
             positions.append(batch.column("commitLogOffset").to_numpy())
             nbytes += int(pc.sum(batch.column("storeSize")).as_py() or 0)
-            for topic, queue_id, offset in zip(*(batch.column(name).to_pylist() for name in _QUEUED), strict=True):
-                queued[topic, queue_id].add(offset)
-        yield LeftOut(each, np.unique(np.concatenate(positions)), nbytes, queued)
+            queued.add(batch)
+        yield LeftOut(each, np.unique(np.concatenate(positions)), nbytes, queued.by_queue())
+
+
+class _Queued:
+    """The queue offsets of messages, in columns: there may be as many as the store has."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, int] = {}  # by the number of each
+        self._rows: list[Integers] = [np.zeros((3, 0), np.int64)]  # rows: topic, queueId, queueOffset
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the messages of a batch with the columns _QUEUED."""
+        topics, queue_ids, offsets = (batch.column(name) for name in _QUEUED)
+        encoded = topics.dictionary_encode()
+        codes = [self._topics.setdefault(name, len(self._topics)) for name in encoded.dictionary.to_pylist()]
+        of_rows = np.array(codes, np.int64)[encoded.indices.to_numpy()]
+        numbers = (each.cast(LONG).to_numpy() for each in (queue_ids, offsets))
+        self._rows.append(np.stack([of_rows, *numbers]))
+
+    def by_queue(self) -> dict[QueueName, Integers]:
+        """The queue offsets of each queue, ascending, each once."""
+        codes, queue_ids, offsets = np.concatenate(self._rows, axis=1)
+        return {queue: np.unique(offsets[rows]) for queue, rows in by_queue([*self._topics], codes, queue_ids).runs()}
 
 
 def without_left_out(gaps: Iterable[Lost], source: Source, gone: Iterable[LeftOut]) -> list[Lost]:
     """The gaps in a source's queues that are not made by leaving messages out, and those whose queue offsets are given
     out again."""
-    every: dict[QueueName, set[int]] = {}
+    every: dict[QueueName, Integers] = {}
     for each in gone:
         for queue, offsets in each.queued.items():
-            every.setdefault(source.new_name(*queue), set()).update(offsets)
-    return [
-        gap
-        for gap in gaps
-        if gap.is_reused
-        or gap.queue not in every
-        or not every[gap.queue].issuperset(range(gap.queue_offset, gap.queue_offset + gap.count))
-    ]
+            name = source.new_name(*queue)
+            every[name] = np.union1d(every[name], offsets) if name in every else offsets
+    return [gap for gap in gaps if gap.is_reused or gap.queue not in every or not _has_all(every[gap.queue], gap)]
+
+
+def _has_all(offsets: Integers, gap: Lost) -> bool:
+    """Are all queue offsets of a gap among these?"""
+    first, stop = np.searchsorted(offsets, [gap.queue_offset, gap.queue_offset + gap.count]).tolist()
+    return bool(stop - first == gap.count)
 
 
 def _found(options: ReadOptions, exclusion: Exclusion, store: Snapshot) -> Iterator[pa.RecordBatch]:
