@@ -1,5 +1,6 @@
 """The one handle on a store: planner and writer begin with a Snapshot, tasks have its StoreRef."""
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -8,7 +9,7 @@ from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.committed import Uncommitted, end_of_entry, has_order
 from rmqstore_spark.store.format.message import MARK_SIZE, Header, Mark, mark_of
-from rmqstore_spark.store.io.files import Files, ignore_unreadable
+from rmqstore_spark.store.io.files import Files, file_status, ignore_unreadable
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
@@ -277,10 +278,23 @@ class Snapshot(StoreRef):
         if self._known_end is not None:
             return End(self._known_end, self.segments)
         found = self._log_end().find()
+        self._refuse_cut(found.position)
         if not self._committed or self._marks is None:
             return found
         end = end_of_entry(found.segments, self._marks.committed, found.position, self.reader)
         return found if end >= found.position else End(end, found.segments)
+
+    def _refuse_cut(self, end: int) -> None:
+        """Raise a StorageError where a segment has become shorter while the end was searched for: what is missing looks
+        like the zeros of a log that ends there."""
+        last = (segment for segment in self.segments if segment.start + segment.size >= end)
+        for segment in itertools.islice(last, 2):
+            status = file_status(segment.path, self.files)
+            if status is not None and status.st_size < segment.size:
+                raise StorageError(
+                    f"{segment.path}: expected {segment.size:,} bytes, as when the store was opened, found "
+                    f"{status.st_size:,}: the file was cut meanwhile; load the store again"
+                )
 
     @kept
     def _marks(self) -> Marks | None:

@@ -1,4 +1,5 @@
-"""A read of which any system call fails, or brings less than it was asked for, gives right rows or one error of ours.
+"""A read of which any system call fails, brings less than it was asked for, or finds other files than the call before,
+gives right rows or one error of ours.
 
 In each mode, on each way to messages, in each table.
 """
@@ -67,3 +68,36 @@ def test_rows_are_right_or_it_is_told(
     assert wrong == []
     tried, told = map(int, re.findall(r"\d+", counts))
     assert tried > told > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("remote", "step", "some"),
+    [
+        pytest.param([], 150, 1, id="disk"),
+        pytest.param([], 31, 8, id="disk closely", marks=pytest.mark.long),
+        pytest.param(["--remote"], 7, 6, id="bucket", marks=pytest.mark.long),
+    ],
+)
+def test_files_that_change_meanwhile(
+    faulty_calls: Path, tmp_path: Path, rng: random.Random, remote: list[str], step: int, some: int
+) -> None:
+    """As a broker changes them, or anything else."""
+    given = ["--step", step, "--some", some, "--seed", rng.random(), "--count", 30]
+    done = subprocess.run(
+        [sys.executable, "-m", "support.changing_reads", tmp_path, *remote, *map(str, given)],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
+            "LD_PRELOAD": str(faulty_calls),
+            "AWS_EC2_METADATA_DISABLED": "true",
+        },
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *wrong, counts = done.stdout.splitlines()
+    assert wrong == []
+    assert int(counts.split()[0]) > 50

@@ -13,7 +13,7 @@ from oracle import reference, stores
 from support import reading
 
 import rmqstore_spark
-from rmqstore_spark import RmqStoreError
+from rmqstore_spark import RmqStoreError, StorageError
 from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.store.io.files import Files, Prices
 from rmqstore_spark.store.snapshot import Snapshot, StoreRef, as_snapshot
@@ -164,3 +164,14 @@ def test_nobody_else_looks_at_a_store() -> None:
         *("store/io/files.py", "cores.py", "cli/output_file.py", "cli/partitioned.py"),
         *("cli/streams.py", "cli/commands/__init__.py"),
     }
+
+
+def test_a_log_that_is_cut_while_its_end_is_searched_for(tmp_path: Path) -> None:
+    """What is missing is no zeros, behind which the log ends, and what queues know of it is not ahead of the log."""
+    make_store(tmp_path)
+    store = Snapshot.find(str(tmp_path), Files())
+    path = store.segments[-1].path
+    os.truncate(path, 100)
+    with pytest.raises(StorageError, match=f"{path}: expected 2,048 bytes, .* found 100: the file was cut meanwhile"):
+        _ = store.end
+    assert Snapshot.find(str(tmp_path), Files()).end > 0

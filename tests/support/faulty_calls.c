@@ -1,7 +1,7 @@
 /* Calls of the C library that read files, of which one fails: for LD_PRELOAD (test_faulty_calls.py).
 
    Only calls about files below a directory count. The n-th of them fails, or, if it reads, gives fewer bytes than it was
-   asked for, as POSIX allows. */
+   asked for, as POSIX allows; or another program changes the files just before it. */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -17,11 +17,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { FAILS = 0, IS_SHORT = 1 };
+enum { FAILS = 0, IS_SHORT = 1, COMES_AFTER_CHANGE = 2 };
 
 static char below[PATH_MAX], last[PATH_MAX + 1];
 static size_t below_size;
 static atomic_int calls, failing, kind, with; /* reads run in threads; only one call fails */
+static void (*change)(int);
+static int each;
+static _Thread_local int is_changing; /* the calls that make the change do not count */
 
 /* From now on calls about files below a directory are counted; the n-th fails (0: none). */
 void faulty_begin(const char *directory, int n, int how, int error) {
@@ -30,6 +33,14 @@ void faulty_begin(const char *directory, int n, int how, int error) {
     kind = how;
     with = error;
     failing = n;
+}
+
+/* From now on the files change before the n-th call, and, where they do so in steps, before each `every`-th after it.
+   What changes them is called with the number of the step. */
+void faulty_change(const char *directory, int n, int every, void (*changes)(int)) {
+    change = changes;
+    each = every;
+    faulty_begin(directory, n, COMES_AFTER_CHANGE, 0);
 }
 
 int faulty_end(void) {
@@ -52,7 +63,7 @@ static void path_of(int fd, char *to) {
 
 static int is_below(int fd, const char *path) {
     char found[PATH_MAX + 1];
-    if (!below_size) return 0;
+    if (!below_size || is_changing) return 0;
     if (path && *path == '/') return !strncmp(path, below, below_size);
     path_of(fd, found);
     return !strncmp(found, below, below_size);
@@ -61,11 +72,22 @@ static int is_below(int fd, const char *path) {
 /* Whether this call is the one that fails. */
 static int fails(int fd, const char *path) {
     const int error = errno;
-    const int is_it = is_below(fd, path) && ++calls == failing;
+    if (!is_below(fd, path)) {
+        errno = error;
+        return 0;
+    }
+    const int number = ++calls;
+    const int is_step = kind == COMES_AFTER_CHANGE && failing && each && number > failing && (number - failing) % each == 0;
+    const int is_it = number == failing || is_step;
     if (is_it) path_of(fd, last);
     if (is_it && path) strncat(last, path, PATH_MAX - strlen(last));
+    if (is_it && kind == COMES_AFTER_CHANGE) {
+        is_changing = 1;
+        change(is_step ? (number - failing) / each : 0);
+        is_changing = 0;
+    }
     errno = is_it && kind == FAILS ? with : error;
-    return is_it;
+    return is_it && kind != COMES_AFTER_CHANGE;
 }
 
 #define REAL(name) __typeof__(&name) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
