@@ -64,6 +64,9 @@ def show_findings(found: Findings, limit: int | None) -> None:
         out.print(Text.assemble((each.severity, style), f" {each.name}: {each.amount}  ", (advice, "dim")))
         few = each.rows[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
         for row in few:
+            if (own := as_typed(row["advice"])) != advice:  # of those from here on
+                out.print(Text(own, "dim"))
+                advice = own
             print_indented(out, _place(row))
         count += len(few)
         if len(few) < each.count:

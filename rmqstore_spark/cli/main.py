@@ -61,7 +61,7 @@ def _run(arguments: Sequence[str]) -> int:
         return WRONG_USE
     from rmqstore_spark.cli.commands import Rmqstore
 
-    logging.basicConfig(format="rmqstore: %(message)s")
+    logging.basicConfig(format="rmqstore: %(message)s", handlers=[_ToStandardError()])
     command = Rmqstore()
     if instruction := os.environ.get(_COMPLETE):
         return shell_complete(command, {}, _NAME, _COMPLETE, instruction)
@@ -102,6 +102,16 @@ def _each_once() -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.removeFilter(once)
+
+
+class _ToStandardError(logging.Handler):
+    """Prints to what is standard error at that moment: above progress bars, where there are any."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr)
+        except Exception:
+            self.handleError(record)
 
 
 class _Once(logging.Filter):

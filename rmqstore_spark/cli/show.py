@@ -86,6 +86,7 @@ def as_json(summary: Summary) -> str:
         "abort": summary.has_abort,
         "locked": summary.is_locked,
         "problems": problems,
+        "damage": summary.damage,
         "notRead": [{"path": place.path, "what": place.what} for place in summary.unknown],
         "topics": topics,
         "groups": groups,
@@ -107,7 +108,7 @@ def _show_topics(out: Console, summary: Summary, most: int | None) -> None:
     is_exact = all(topic.is_exact for topic in shown)
     for title in ("queues", "messages", "bytes" if is_exact else "about"):
         table.add_column(title, justify="right", no_wrap=True)
-    has_rates = out.width >= _WITH_RATES
+    has_rates = out.width >= _WITH_RATES and any(topic.rates for topic in shown[:most])
     if has_rates:
         table.add_column("rate over that time", no_wrap=True)
     for topic in shown[:most]:

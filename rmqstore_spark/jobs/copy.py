@@ -26,7 +26,8 @@ from rmqstore_spark.jobs.copying.compaction import CompactionFiles, compaction_f
 from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind, started
 from rmqstore_spark.jobs.copying.excluded import LeftOut, check_topics, left_out, report, without_left_out
 from rmqstore_spark.jobs.copying.index import say_what_is_not_used
-from rmqstore_spark.jobs.copying.lost import after_log, batch_ends_of, bounds_of, lost_outside
+from rmqstore_spark.jobs.copying.lost import after_log, batch_ends_of, bounds_of, lost_outside, with_times
+from rmqstore_spark.jobs.copying.lost_waiting import lost_waiting
 from rmqstore_spark.jobs.copying.report import Losses, of_config, of_end, of_queues
 from rmqstore_spark.jobs.copying.rows import merged
 from rmqstore_spark.jobs.copying.selected import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, selected
@@ -481,6 +482,8 @@ def _gaps(
             reused = ((name, ends[name], each.end) for name, each in bounds.items() if name in ends)
             gaps += [Lost(name, now, end - now, is_reused=True) for name, now, end in reused if now < end]
         gaps = without_left_out(gaps, source, some)
+    if job.is_salvage and len(sources) == 1:
+        gaps = [with_times(sources[0][0], gap) for gap in gaps]
     return gaps
 
 
@@ -489,7 +492,7 @@ def _lost(
 ) -> Iterator[Finding]:
     """The losses. In a salvage: damage in the logs, by source; then a row for each log after whose end index files or
     the checkpoint know of messages; then files of config/ that could not be parsed. In every copy: the messages that
-    queues lack because of damage, or because options did not select them: `gaps`."""
+    queues lack because of damage, or because options did not select them: `gaps`. In a salvage: those that waited."""
     for source, _, _ in sources:
         yield from losses.damages.get(source.number, []) if losses is not None else []
     if job.is_salvage and job.is_whole:
@@ -498,3 +501,6 @@ def _lost(
     for _, config, _ in sources:
         yield from of_config(config)
     yield from of_queues(gaps)
+    if job.is_salvage and job.is_whole and losses is not None:
+        for source, _, _ in sources:
+            yield from lost_waiting(source, job.options, losses.damages.get(source.number, []))

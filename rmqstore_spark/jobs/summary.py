@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, counted
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.again import again
+from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
@@ -95,6 +96,7 @@ class Summary:
         groups: the group that lags most first; empty in a repr.
         unknown: the places that the tables of messages, topics, queues, groups and offsets do not know.
         notable: what table `check` finds without reading the log; empty in a repr.
+        damage: the damage of the log that was met on the way, in words; there may be more.
     """
 
     root: str
@@ -113,6 +115,7 @@ class Summary:
     groups: list[GroupSummary]
     unknown: list[Elsewhere]
     notable: list[Finding]
+    damage: list[str]
 
 
 def summarize(store: Snapshot, is_close: bool = True) -> Summary:
@@ -123,6 +126,12 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
             named. Else it is for a repr: of a store of more than MOST_TOPICS topics with queues, or of one without
             queues in files, queues are not looked at either.
     """
+    with heard(is_silent=True) as listener:
+        summary = _summary(store, is_close)
+    return replace(summary, damage=sorted(listener.heard))
+
+
+def _summary(store: Snapshot, is_close: bool) -> Summary:
     entries = topic_entries(store.root, store.files)
     facts = _queues(store) if is_close or _are_quick(store) else None
     first, last = _span(store, facts)
@@ -145,6 +154,7 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
         groups=_groups(store, facts) if is_close and facts is not None else [],
         unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES] if is_close else [],
         notable=list(_notable(store, facts)) if is_close and facts is not None else [],
+        damage=[],
     )
 
 
@@ -288,8 +298,8 @@ class _Samples:
 
 def _largest(facts: QueueFacts, rows: range) -> list[int]:
     """The rows of a topic's largest queues."""
-    simple = [row for row in rows if facts.kinds[row] == "simple"]
-    return sorted(simple, key=lambda row: int(facts.least[row] - facts.end[row]))[:_QUEUES_SAMPLED]
+    some = [row for row in rows if facts.kinds[row] in ("simple", "rocksdb")]  # in which a unit is a message
+    return sorted(some, key=lambda row: int(facts.least[row] - facts.end[row]))[:_QUEUES_SAMPLED]
 
 
 def _sampled(store: Snapshot, facts: QueueFacts, rows: list[int]) -> dict[int, list[Header]]:

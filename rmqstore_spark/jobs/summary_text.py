@@ -30,9 +30,16 @@ def facts(summary: Summary, most: int | None) -> list[str]:
     Args:
         most: problems that are told one by one; None: all.
     """
-    lines = [_told(finding) for finding in summary.notable[:most]]
-    if len(lines) < len(summary.notable):
-        lines.append(f"and {counted(len(summary.notable) - len(lines), 'more problem')}: rmqstore check")
+    problems = [
+        one_line(f"error: the log is damaged: {text.removesuffix('; what comes after is read')}")
+        for text in summary.damage
+    ]
+    problems += [_told(finding) for finding in summary.notable]
+    lines = problems[:most]
+    if len(lines) < len(problems):
+        lines.append(f"and {counted(len(problems) - len(lines), 'more problem')}: rmqstore check")
+    elif summary.damage:
+        lines.append("what is lost: rmqstore check")
     lines += [f"{size_text(summary.nbytes)} of log in {counted(summary.segments, 'segment')}"]
     if summary.first_time is not None and summary.last_time is not None:
         length = duration_text((summary.last_time - summary.first_time) // 1000)

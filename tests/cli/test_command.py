@@ -213,6 +213,20 @@ def test_what_is_odd_is_said_once(store: Path, tmp_path: Path) -> None:
     saved = run("salvage", copy, tmp_path / "saved")
     assert (saved.code, saved.err.count("cannot be read")) == (1, 0)
     assert "error damagedUnit: 2 places  " in saved.out
+    shutil.rmtree(copy / "consumequeue")  # so the log is asked for the ends of queues
+    shown = run("show", copy)
+    assert "cannot be read" not in shown.err
+    assert shown.out.splitlines()[1].startswith(f"  error: the log is damaged: {segment}: position ")
+    assert any(str(segment) in text for text in json.loads(run("show", copy, "--format", "json").out)["damage"])
+
+
+def test_what_is_said_stands_above_bars(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, copy := tmp_path / "store")
+    (copy / "commitlog" / "core.1").touch()
+    lines = ESCAPE.sub("", at_terminal(300, "show", copy).out.replace("\r", "\n")).splitlines()
+    told = [line for line in lines if "core.1: not a commitlog file" in line]
+    assert told
+    assert all(line.startswith(("rmqstore: ", "  warning: ")) for line in told)
 
 
 def test_a_history_tells_all_details(store: Path) -> None:

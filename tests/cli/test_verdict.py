@@ -19,6 +19,7 @@ from tables.test_check import PLANTED, Planted, planted_noise_in_log
 
 from rmqstore_spark import Store
 from rmqstore_spark.cli.commands import Rmqstore
+from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.jobs.findings import Findings
 from rmqstore_spark.jobs.verdict import verdict
 from rmqstore_spark.store.queue_log import find_logs
@@ -213,3 +214,19 @@ def test_a_store_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ran = CliRunner().invoke(Rmqstore(), ["check", str(store.root)], standalone_mode=False)
     assert "checked: " in ran.stdout
     assert opened == [str(store.root)]
+
+
+def test_each_advice_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Findings of one problem may have several: what to do about lost timed messages is something else."""
+    common = {"severity": "error", "problem": "lostMessages", "expected": "", "found": "none from 1 to 1", "count": 1}
+    common |= dict.fromkeys(["file", "filePosition", "commitLogOffset"])
+    queues = [("Orders", "skipped"), ("Orders", "skipped"), ("Timed", "never delivered")]
+    rows = [{**common, "topic": t, "queueId": 0, "queueOffset": 1, "advice": a} for t, a in queues]
+    show_findings(Findings.of(rows), None)
+    assert capsys.readouterr().out.splitlines() == [
+        "error lostMessages: 3 messages in 3 places  skipped",
+        "  topic Orders, queueId 0, queueOffset 1 (1 message)",
+        "  topic Orders, queueId 0, queueOffset 1 (1 message)",
+        "never delivered",
+        "  topic Timed, queueId 0, queueOffset 1 (1 message)",
+    ]

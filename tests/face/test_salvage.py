@@ -296,3 +296,71 @@ def test_a_queue_that_ends_in_a_missing_segment(tmp_path: Path) -> None:
     result = rmqstore_spark.Store(str(store.root)).salvage(str(tmp_path / "new"))
     found = [row["msgId"] for row in reference.read_store(tmp_path / "new")]
     assert (set(found), len(found)) == (kept, result.messages)
+
+
+# Records of a 5.5.0 broker's timerlog, with physical offsets of this test: a message for Reminders that was due at
+# 1795610394000, one that is put back at 1795696788000, one due at 1795783265000.
+TIMER_RECORDS = (
+    "00000034ffffffffffffffff00000001000001a212b8262000001770%016x00000223b9336e210000000000000000",
+    "00000034000000000000044400000003000001a212b8262005265c00%016x00000224b9336e210000000000000000",
+    "00000034ffffffffffffffff00000001000001a217df939005267758%016x00000228b9336e210000000000000000",
+)
+DELIVERED_UNTIL = 1795600000000, 1795610394000, 1795783264999, 1795783265000
+PUT_BACK, LAST = "2026-11-26 12:39:48", "2026-11-27 12:41:05"
+
+
+@pytest.mark.parametrize("until", DELIVERED_UNTIL)
+def test_timed_messages_that_are_lost_are_told(tmp_path: Path, until: int) -> None:
+    """With their times, but not those that were delivered; the others come along."""
+    store = stores.StoreBuilder(tmp_path / "store", segment_size=16384)
+    places = [
+        store.append("rmq_sys_wheel_timer", b"timed %d" % number, properties={"REAL_TOPIC": "Reminders"})
+        for number in range(4)
+    ]
+    store.append("Reminders", b"delivered")
+    store.close()
+    segment = store.segment(0)
+    data = bytearray(segment.read_bytes())
+    for place in places[:3]:
+        data[place + 80 : place + 100] = bytes(20)
+    segment.write_bytes(data)
+    (store.root / "timerlog").mkdir()
+    records = b"".join(bytes.fromhex(text % place) for text, place in zip(TIMER_RECORDS, places[:3], strict=True))
+    (store.root / "timerlog" / f"{0:020d}").write_bytes(records + bytes(52 * 8))
+    (store.root / "config").mkdir(exist_ok=True)
+    (store.root / "config" / "timercheck").write_bytes(struct.pack(">q", until) + bytes(32))
+
+    made = rmqstore_spark.Store(store.root).salvage(tmp_path / "salvaged")
+    lost = [row for row in made.lost.to_pylist() if row["problem"] == "lostMessages"]
+    dues = (1795610394000, 1795696788000, 1795783265000)
+    waiting = [number for number, due in enumerate(dues) if due > until]
+    told = [(row["topic"], row["queueOffset"], row["count"]) for row in lost]
+    assert told == ([("rmq_sys_wheel_timer", waiting[0], len(waiting))] if waiting else [])
+    assert all("never delivers" in row["advice"] for row in lost)
+    if len(waiting) == 1:
+        assert lost[0]["found"] == f"none from 2 to 2; to be delivered to Reminders at {LAST} UTC"
+    elif waiting:
+        assert f"{len(waiting)} to be delivered to Reminders from 2026-11-2" in lost[0]["found"]
+        assert lost[0]["found"].endswith(f"to {LAST} UTC or later")
+    assert [row["body"] for row in reference.read_store(tmp_path / "salvaged")] == [b"timed 3", b"delivered"]
+    checked = [row for row in rmqstore_spark.Store(store.root).check().to_pylist() if row["problem"] == "lostMessages"]
+    assert [row["queueOffset"] for row in checked] == [0, 1, 2]
+    done = [row["queueOffset"] for row in checked if row["found"].endswith("; delivered or put back already")]
+    assert done == [number for number in range(3) if number not in waiting]
+
+
+def test_delayed_messages_that_are_lost_are_told_with_their_times(tmp_path: Path) -> None:
+    store = stores.StoreBuilder(tmp_path / "store", segment_size=16384)
+    topic = "SCHEDULE_TOPIC_XXXX"
+    places = [store.append(topic, b"%d" % number, 2) for number in range(3)]
+    store.append("Orders", b"later")
+    store.close()
+    segment, queue = store.segment(0), store.root / "consumequeue" / topic / "2" / f"{0:020d}"
+    data, units = bytearray(segment.read_bytes()), bytearray(queue.read_bytes())
+    data[places[1] + 80 : places[1] + 100] = bytes(20)
+    segment.write_bytes(data)
+    units[32:40] = struct.pack(">q", 1795783265000)
+    queue.write_bytes(units)
+    made = rmqstore_spark.Store(store.root).salvage(tmp_path / "salvaged")
+    found = [row["found"] for row in made.lost.to_pylist() if row["problem"] == "lostMessages"]
+    assert found == [f"none from 1 to 1; to be delivered at {LAST} UTC"]

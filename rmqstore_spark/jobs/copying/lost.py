@@ -4,6 +4,7 @@ whose last part is gone. ConsumeQueues, consumers' offsets, index files and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rmqstore_spark.jobs.copying.config import Config
 from rmqstore_spark.jobs.copying.source import Source
@@ -19,6 +20,7 @@ from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queues import ahead_of_log
+from rmqstore_spark.tables.check.waited import waited
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets, Lost
 from rmqstore_spark.write.build.tails import Queue
 
@@ -75,6 +77,18 @@ def lost_outside(
         if end - start > (known[name].count if name in known else 0):
             known[name] = Lost(name, start, end - start, is_reused=True, known=who)
     yield from known.values()
+
+
+def with_times(source: Source, gap: Lost) -> Lost:
+    """A gap; in a queue of a delay level with what is known of its messages."""
+    topic, queue_id = gap.queue
+    queue = source.store.queues.queue(topic, queue_id) if topic == SCHEDULE_TOPIC else None
+    if queue is None or gap.known:
+        return gap
+    units, _ = queue.units(gap.queue_offset, 1 << 62)
+    units = units.only(units.queue_offsets < gap.queue_offset + gap.count)
+    known = waited(source.store, topic, queue_id, units) if len(units) else None
+    return gap if known is None else replace(gap, known=known.text)
 
 
 def after_log(source: Source) -> Iterator[Finding]:

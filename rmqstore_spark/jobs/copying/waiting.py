@@ -89,10 +89,10 @@ def waiting_of(store: Snapshot, options: ReadOptions, is_one: bool) -> Waiting:
 
 def _table(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
     """A whole table of a store."""
-    return read_table(replace(_all(options), table=name, columns=None, given=frozenset()), [store])
+    return read_table(replace(all_of(options), table=name, columns=None, given=frozenset()), [store])
 
 
-def _all(options: ReadOptions) -> ReadOptions:
+def all_of(options: ReadOptions) -> ReadOptions:
     """The options without their selection; damage is skipped where the copy itself reports it."""
     mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
     return replace(options, mode=mode, selection=EVERYTHING, subscribe=frozenset(), starting_group=None)
@@ -103,7 +103,7 @@ def _popped_timers(store: Snapshot, options: ReadOptions) -> npt.NDArray[np.int6
     broker checks whether the popped message was acknowledged."""
     columns = ["realTopic", "properties", "commitLogOffset"]
     timers = pa.Table.from_batches(
-        messages(store, _all(options), of_topics(TIMER_TOPIC), columns), arrow_schema(columns)
+        messages(store, all_of(options), of_topics(TIMER_TOPIC), columns), arrow_schema(columns)
     )
     is_pop = pc.starts_with(pc.fill_null(timers["realTopic"], ""), REVIVE_PREFIX)
     timers = timers.filter(is_pop)

@@ -14,6 +14,7 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, short_queues
 from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.tables.check.problems import Finding
+from rmqstore_spark.tables.check.waited import waited
 
 UNKNOWN = "no queue has a unit for"  # in what is found, where it is unknown which messages are lost
 
@@ -60,7 +61,7 @@ def with_lost(store: Snapshot, holes: Sequence[Hole]) -> Iterator[Finding]:
         yield _told(hole, some, hole.damage.stop - hole.damage.start - known)
         if hole.finding.problem != "unwrittenEnd":
             for queue, units in some:
-                yield from _of_queue(hole, queue, units)
+                yield from _of_queue(store, hole, queue, units)
 
 
 def _told(hole: Hole, some: list[tuple[Queue, QueueBlock]], unknown: int) -> Finding:
@@ -75,12 +76,13 @@ def _told(hole: Hole, some: list[tuple[Queue, QueueBlock]], unknown: int) -> Fin
     return finding
 
 
-def _of_queue(hole: Hole, queue: Queue, units: QueueBlock) -> Iterator[Finding]:
+def _of_queue(store: Snapshot, hole: Hole, queue: Queue, units: QueueBlock) -> Iterator[Finding]:
     damage, is_in_file = hole.damage, hole.finding.file_position is not None
     ends = units.queue_offsets + units.messages
     edges = np.flatnonzero(units.queue_offsets[1:] != ends[:-1]) + 1
     for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(units)], strict=True):
         position, start, end = int(units.positions[first]), int(units.queue_offsets[first]), int(ends[stop - 1])
+        known = waited(store, queue.topic, queue.queue_id, units.only(slice(first, stop)))
         yield Finding(
             "lostMessages",
             damage.path if is_in_file else None,
@@ -90,7 +92,7 @@ def _of_queue(hole: Hole, queue: Queue, units: QueueBlock) -> Iterator[Finding]:
             queue.queue_id,
             start,
             "a message for each queueOffset",
-            f"none from {start} to {end - 1}",
+            f"none from {start} to {end - 1}" + (f"; {known.text}" if known else ""),
             end - start,
         )
 
