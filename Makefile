@@ -123,8 +123,7 @@ endef
 fuzz: $(VENV)/.installed ## attack the kernel's C with inputs that libFuzzer draws, SECONDS=60 in all; needs clang
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run --seconds $(or $(SECONDS),60) $(ARGS)
 
-test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
-	@$(VENV41)/bin/python setup.py -q build_ext
+test-spark41: build $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
 	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)
 
 clean: ## remove all that was made, the virtual environments too
@@ -140,7 +139,7 @@ $(VENV)/.installed-demo: setup.cfg pyproject.toml
 
 # What all other targets need, too.
 $(VENV)/.installed: $(VENV)/.installed-demo
-	$(BIN)/python -m pip install --quiet --editable ".[test,lint,wheel]"
+	RMQ_KERNEL_APART=1 $(BIN)/python -m pip install --quiet --editable ".[test,lint,wheel]"
 	@touch $@
 
 $(VENV41)/.installed: setup.cfg pyproject.toml
@@ -159,6 +158,6 @@ define install
 @echo "$(1) is made anew: some minutes without a word, as PySpark is large"
 $(PYTHON) -m venv $(1)
 $(1)/bin/python -m pip install --quiet --upgrade pip
-$(1)/bin/python -m pip install --quiet --editable ".[$(2)]" $(3)
+RMQ_KERNEL_APART=1 $(1)/bin/python -m pip install --quiet --editable ".[$(2)]" $(3)
 @touch $@
 endef

@@ -1,5 +1,6 @@
 """The compiled kernel. Everything else about the package is in setup.cfg."""
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -14,14 +15,6 @@ class BuildHereToo(build_ext):
     from here, not from where it is installed. After a plain `pip install .` both copies must work. (`inplace` in
     setup.cfg does not do: bdist_wheel turns it off.)
     """
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        if self.editable_mode:
-            # Not in directories that pip removes, so that `make build` finds it compiled, and so does a second install.
-            build = self.distribution.get_command_class("build")(self.distribution)
-            build.ensure_finalized()
-            self.build_lib, self.build_temp = build.build_platlib, build.build_temp
 
     def run(self) -> None:
         # A module that an older build made for one version of Python would be imported instead of the one for all.
@@ -51,5 +44,8 @@ def kernel(name: str) -> Extension:
 
 
 KERNEL = ("_common", "_read", "_write", "_io", "_rocksdb", "_config")
+# The Makefile compiles it by itself, once for all of its environments. pip would compile it for each of them: it brings
+# a Cython of its own every time, whose declarations are newer than all that was compiled before.
+IS_APART = "RMQ_KERNEL_APART" in os.environ
 
-setup(cmdclass={"build_ext": BuildHereToo}, ext_modules=[kernel(name) for name in KERNEL])
+setup(cmdclass={"build_ext": BuildHereToo}, ext_modules=[] if IS_APART else [kernel(name) for name in KERNEL])
