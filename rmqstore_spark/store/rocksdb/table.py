@@ -4,6 +4,7 @@ Source: RocksDB's table/format.cc (Footer), table/block_based/block_based_table_
 """
 
 import bisect
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -280,7 +281,7 @@ class _Opening:
                 (start, end - start) for start, end in zip(index.starts.tolist(), index.ends.tolist(), strict=True)
             ]
             index = _joined([self._one_index(blocks, place, properties) for place in places], index.suffix)
-        if any(index.key(at) > index.key(at + 1) for at in range(len(index.starts) - 1)):
+        if any(key > after for key, after in itertools.pairwise(map(index.key, range(len(index.starts))))):
             raise damaged(self.path, place[0], "an index with keys in order", "others")
         last = self.file.size - _FOOTER_SIZE - BLOCK_TRAILER
         if (index.starts < 0).any() or (index.ends < index.starts).any() or (index.ends > last).any():
