@@ -334,6 +334,10 @@ class Broker:
         client.wait()
         return client
 
+    def decoder(self) -> Process:
+        """interop.Decoded, which looks at no store."""
+        return self._spawn("decoder", self.runtime.broker, "interop.Decoded", str(self.configure()), pipes=True)
+
     def dump(self, out: Path, *only: str) -> None:
         """RocketMQ's view of the store, which it may change; with "log" only of that. No broker may run on it."""
         assert self._broker is None

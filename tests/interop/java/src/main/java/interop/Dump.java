@@ -82,7 +82,7 @@ public final class Dump {
         }
     }
 
-    private static DefaultMessageStore open(Path configuration) throws Exception {
+    static DefaultMessageStore open(Path configuration) throws Exception {
         Properties properties = MixAll.string2Properties(Files.readString(configuration));
         MessageStoreConfig storeConfig = new MessageStoreConfig();
         BrokerConfig brokerConfig = new BrokerConfig();
@@ -97,11 +97,15 @@ public final class Dump {
         return (DefaultMessageStore) constructor.newInstance(arguments);
     }
 
+    /** The last of three of checkMessageAndReturnSize: 4.9 asks whether to read the body, 5.x whether to check for duplicates. */
+    static boolean lastArgument() {
+        return Arrays.stream(CommitLog.class.getMethods())
+            .noneMatch(m -> m.getName().equals("checkMessageAndReturnSize") && m.getParameterCount() == 4);
+    }
+
     private void units() {
         CommitLog log = store.getCommitLog();
-        // The last argument of the three: 4.9 asks whether to read the body, 5.x whether to check for duplicates.
-        boolean last = Arrays.stream(CommitLog.class.getMethods())
-            .noneMatch(m -> m.getName().equals("checkMessageAndReturnSize") && m.getParameterCount() == 4);
+        boolean last = lastArgument();
         long at = store.getMinPhyOffset();
         long end = store.getMaxPhyOffset();
         out.println(Json.object("kind", "log", "start", at, "end", end));
