@@ -45,4 +45,4 @@ def test_no_write_leaves_its_directory(chosen: list[str], least: int, public_pat
 
 def found(chosen: list[str]) -> list[str]:
     """With the files of a pattern in its place."""
-    return [str(path) for name in chosen for path in sorted(TESTS.glob(name)) or [name]]
+    return [path for name in chosen for path in sorted(map(str, TESTS.glob(name))) or [name]]
