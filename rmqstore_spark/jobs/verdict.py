@@ -54,6 +54,8 @@ def verdict(found: Findings, store: str, is_tiered: bool = False, is_writable: b
     text = _sentence(by_effect, is_tiered)
     if found.named("longTopic") is not None:
         text = text.replace("A broker will", "A broker of 5.1.0 or later will")
+    if lacks_topics := found.named("noTopicConfig") is not None:
+        text += " There is no config/topics.json: it serves a topic only once that is created anew."
     if found.unseen:
         places = ", ".join(dict.fromkeys(str(row["file"]) for row in found.unseen))
         known = (
@@ -63,7 +65,10 @@ def verdict(found: Findings, store: str, is_tiered: bool = False, is_writable: b
         )
         text = f"Cannot tell: {places} was not looked at. {known}"
     is_good = not found.unseen and all(not some for effect, some in by_effect.items() if effect is not Effect.NOTHING)
-    return Verdict(text, is_good, _commands(found, store, is_writable))
+    commands = _commands(found, store, is_writable)
+    if lacks_topics and is_writable and "://" not in store and not any(" salvage " in line for line in commands):
+        commands.append(f"rmqstore rebuild {shlex.quote(store)} --config")
+    return Verdict(text, is_good, commands)
 
 
 def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:

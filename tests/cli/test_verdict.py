@@ -230,3 +230,11 @@ def test_each_advice_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
         "never delivered",
         "  topic Timed, queueId 0, queueOffset 1 (1 message)",
     ]
+
+
+def test_a_store_without_configuration() -> None:
+    """No topic of it is served, which no other finding says."""
+    row = {"problem": "noTopicConfig", "severity": "info", "file": "/s/config/topics.json", "found": "", "count": 1}
+    answer = verdict(Findings.of([row]), "/s")
+    assert answer.text.endswith("There is no config/topics.json: it serves a topic only once that is created anew.")
+    assert answer.commands == ["rmqstore rebuild /s --config"]
