@@ -89,6 +89,22 @@ def test_runs_and_restarts(spark: SparkSession, tmp_path: Path) -> None:
     assert found["stores"][str(store.root)]["commitLogOffset"] == store.end
 
 
+def test_a_time_before_now_is_that_of_the_first_run(spark: SparkSession, tmp_path: Path) -> None:
+    """`-1h` is resolved once: the query has the messages of that hour and all after, each once."""
+    now = time.time_ns() // 10**6
+    store = StoreBuilder(tmp_path / "store", segment_size=8192)
+    for minutes in (300, 61, 59, 1):
+        store.append(body=b"%d" % minutes, store_timestamp=now - minutes * 60_000)
+    store.flush()
+    df = stream(spark, store.root, startingTimestamp="-1h")
+    start(df, tmp_path, availableNow=True).awaitTermination()
+    assert [row[-1] for row in rows(spark, tmp_path)] == [b"59", b"1"]
+    store.append(body=b"later", store_timestamp=now)
+    store.flush()
+    start(df, tmp_path, availableNow=True).awaitTermination()
+    assert [row[-1] for row in rows(spark, tmp_path)] == [b"59", b"1", b"later"]
+
+
 @pytest.mark.slow
 @pytest.mark.long  # two queries; tests/store/test_dledger.py follows one without Spark
 def test_a_log_of_dledger(spark: SparkSession, tmp_path: Path) -> None:
