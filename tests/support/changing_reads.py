@@ -37,8 +37,18 @@ from support.changed_stores import Change, Content, Operation, Place, changes, f
 
 Read = Callable[[], list[Any]]
 _HANGS = 300.0  # seconds of one read
-# A row of these sums up much of a store: where another one takes its place meanwhile, it has numbers of both.
-_SUMS = ("glance", "table topics", "table queues", "table offsets", "table usage", "table segments", "offsets_at")
+# A row of these is made of several reads: where something else takes the place of what a broker has written, it has
+# numbers of both.
+_SUMS = (
+    "glance",
+    "table topics",
+    "table queues",
+    "table offsets",
+    "table usage",
+    "table segments",
+    "table indexfiles",
+    "offsets_at",
+)
 _COVERED = ["topic", "queueId", "commitLogOffset"]
 
 
