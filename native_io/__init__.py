@@ -10,6 +10,7 @@ try:
         gather,
         mount_of,
         read_queue_heads,
+        read_queue_parts,
         read_short_queues,
         resident,
     )
@@ -132,6 +133,7 @@ __all__ = [
     "read_index",
     "read_pairs",
     "read_queue_heads",
+    "read_queue_parts",
     "read_short_queues",
     "resident",
     "scan",

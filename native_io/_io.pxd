@@ -24,6 +24,10 @@ cdef extern from "short_queues.h" nogil:
     rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost)
     int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost)
 
+cdef extern from "queue_parts.h" nogil:
+    void rmq_read_queue_parts(const char *path, int64_t *positions, int64_t *sizes, int64_t n, uint8_t *to, int64_t share,
+                              rmq_file *cost)
+
 cdef extern from "gather.h" nogil:
     ctypedef struct rmq_gathered:
         uint8_t *buffer

@@ -139,6 +139,31 @@ def read_queue_heads(paths: bytes, heads: npt.NDArray[np.int64], buffer: Buffer)
         ValueError: the arguments contradict each other.
     """
 
+def read_queue_parts(
+    paths: bytes,
+    starts: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    buffer: Buffer,
+) -> tuple[int, int]:
+    """Read parts of many files of 20-byte units. All shares of the buffer are equal, and zeros follow what is read.
+
+    Args:
+        paths: the files, each followed by a NUL byte.
+        starts: number of the first part of each file, and at last the number of all parts.
+        positions: where the parts begin in their files, in bytes; -1: the last whole units before the hole at the
+            file's end, as many as a share takes. Then it is replaced by where these begin, or by -2 where that cannot
+            be told (no data, holes between data, a file system that knows no holes).
+        sizes: filled with the bytes of each part, fewer than a share where the file ends; -1 where it cannot be read.
+        buffer: takes the parts.
+
+    Returns:
+        (bytes, requests): the bytes and requests of the reads.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
+
 def resident(fd: int, offset: int, pages: Buffer) -> None:
     """Which pages of a file are in memory. Nothing is read.
 

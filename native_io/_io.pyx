@@ -153,6 +153,32 @@ def read_queue_heads(bytes paths not None, int64_t[:, ::1] heads not None, uint8
     return cost.bytes, cost.requests
 
 
+def read_queue_parts(bytes paths not None, const int64_t[::1] starts not None, int64_t[::1] positions not None,
+                     int64_t[::1] sizes not None, uint8_t[::1] buffer not None):
+    cdef int64_t n = starts.shape[0] - 1, parts = positions.shape[0], share, i
+    cdef const char *path = paths
+    cdef rmq_file cost = rmq_file(-1, 0, 0, 0, 0)
+    if n < 0 or paths.count(b"\0") != n or (n > 0 and not paths.endswith(b"\0")):
+        raise ValueError(f"{n} files need as many paths that end with a NUL each")
+    if starts[0] != 0 or starts[n] != parts or sizes.shape[0] != parts:
+        raise ValueError(f"{parts} positions need as many sizes, and starts from 0 to their number")
+    for i in range(n):
+        if starts[i] > starts[i + 1]:
+            raise ValueError("starts do not ascend")
+    if parts == 0:
+        return 0, 0
+    share = buffer.shape[0] // parts
+    if share == 0:
+        raise ValueError(f"a buffer of {buffer.shape[0]} bytes has no share for each of {parts} parts")
+    with nogil:
+        for i in range(n):
+            if starts[i] < starts[i + 1]:
+                rmq_read_queue_parts(path, &positions[starts[i]], &sizes[starts[i]], starts[i + 1] - starts[i],
+                                     &buffer[starts[i] * share], share, &cost)
+            path += strlen(path) + 1
+    return cost.bytes, cost.requests
+
+
 def resident(int fd, int64_t offset, uint8_t[::1] pages not None):
     cdef int error = 0
     if pages.shape[0]:

@@ -25,7 +25,14 @@ from rmqstore_spark.store.message_headers import many_headers
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
 from rmqstore_spark.store.structures.many_headers import NO_TIME
-from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, QueueHeads, places_in, queue_heads
+from rmqstore_spark.store.structures.queue_heads import (
+    QUEUES_AT_ONCE,
+    QueueHeads,
+    last_units,
+    many_places,
+    places_in,
+    queue_heads,
+)
 from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 if TYPE_CHECKING:
@@ -336,6 +343,18 @@ class _OuterUnits:
         first, last = (ends[row] if ends.kinds[row] else None for ends in self.ends)
         return Outer(first, last, bool(self.are_all[row]))
 
+    def put_last(self, rows: _Longs, queues: list[Queue], shown: _Longs, files: Files) -> _Flags:
+        """Fill in the last units of queues that are longer than what was read of them; answers of which they are known.
+
+        Args:
+            shown: of each the number after the last unit that was read.
+        """
+        units, are_known = last_units(queues, files)
+        are_behind = are_known & (units.numbers >= shown)
+        self.ends[1].fill(rows[are_behind], units.only(are_behind))
+        self.are_all[rows[are_behind]] = False
+        return are_known
+
     def put_records(self, ends: "RecordEnds", width: int) -> None:
         """Fill in queues in RocksDB, of which the first `width` records were looked at for the first."""
         for block, other in zip(self.ends, (ends.first, ends.last), strict=True):
@@ -374,7 +393,12 @@ def _outer_units(files: Files, queues: list[Queue], begin: int, asked: Asked) ->
         found.ends[0].fill(here, first)
         found.ends[1].fill(here, last)
         found.nbytes[here] = heads.allocated
-        are_alone[here] = (heads.counts < 0) | _may_have_more(heads, last)
+        longer = np.flatnonzero((heads.counts >= 0) & _may_have_more(heads, last))
+        are_alone[here] = heads.counts < 0
+        shown = (heads.numbers + heads.counts)[longer]
+        are_alone[at + longer] = ~found.put_last(
+            at + longer, [queues[at + row] for row in longer.tolist()], shown, files
+        )
         which, of = asked.part(here.start, here.stop), asked.numbers[numbers]
         found.places[:, numbers], are_asked_alone[numbers] = heads.places(which.queues, of, width)
     if (ends := _record_ends(queues, asked, width, begin)) is not None:
@@ -414,7 +438,13 @@ def places_of(files: Files, queues: list[Queue], asked: Asked) -> _Longs:
 
 
 def _look_for(files: Files, queues: list[Queue], asked: Asked, rows: list[int], places: _Longs) -> None:
-    """Fill in the places of those asked numbers that are of some queues, each of which is read by itself."""
+    """Fill in the places of all asked numbers of some queues."""
+    if not files.is_slow:
+        rows = [
+            row
+            for at in range(0, len(rows), QUEUES_AT_ONCE)
+            for row in _put_places(files, queues, asked, rows[at : at + QUEUES_AT_ONCE], places)
+        ]
     parts = [slice(*asked.starts[row : row + 2].tolist()) for row in rows]
 
     def found(each: tuple[int, slice]) -> _Longs:
@@ -422,6 +452,17 @@ def _look_for(files: Files, queues: list[Queue], asked: Asked, rows: list[int], 
 
     for part, some in zip(parts, files.schedule.mapped(found, list(zip(rows, parts, strict=True))), strict=True):
         places[:, part] = some
+
+
+def _put_places(files: Files, queues: list[Queue], asked: Asked, rows: list[int], places: _Longs) -> list[int]:
+    """Fill in the places of all asked numbers of some queues; answers those that have to be read in another way."""
+    counts = np.diff(asked.starts)[rows]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    numbers = np.arange(starts[-1]) + np.repeat(asked.starts[rows] - starts[:-1], counts)
+    found, are_others = many_places([queues[row] for row in rows], starts, asked.numbers[numbers], files)
+    places[:, numbers] = found
+    others: list[int] = np.unique(asked.queues[numbers[are_others]]).tolist()
+    return others
 
 
 def _may_have_more(heads: QueueHeads, last: QueueBlock) -> _Flags:

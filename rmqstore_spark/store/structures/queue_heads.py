@@ -1,4 +1,5 @@
-"""The first units of many queues, read together: most queues of a large store have one file with few units."""
+"""The first and the last units of many queues, and some by number, read together: most queues of a large store have one
+file."""
 
 import os
 from collections.abc import Sequence
@@ -7,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import UnitKind, read_queue_heads
+from native_io import UnitKind, read_queue_heads, read_queue_parts
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
 
+_AT_THE_END, _NOWHERE = -1, -2  # in place of a position in a file
+_TAIL = 206  # units that the last page with data may show, also in part
 _SHORT = 205  # units: they fill the first block of a disk, after which a short queue is a hole
 QUEUES_AT_ONCE = 512  # their units and what each stands for are 8 MB
 
@@ -104,6 +107,58 @@ def places_in(queue: Queue, numbers: _Longs) -> _Longs:
                 found[:, index] = unit.position, unit.size
         at = stop
     return found
+
+
+def last_units(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, npt.NDArray[np.bool_]]:
+    """The last unit in use of each of some queues, of at most QUEUES_AT_ONCE, that queue_heads() has read; and of which
+    it is known. The others have to be read in another way."""
+    positions = np.full(len(queues), _AT_THE_END, np.int64)
+    sizes, tails = _read_parts(queues, np.arange(len(queues) + 1), positions, _TAIL, files)
+    are_used = QueueBlock.of(tails).are_used.reshape(len(queues), _TAIL)
+    are_known = (sizes >= 0) & are_used.any(axis=1)
+    places = _TAIL - 1 - are_used[:, ::-1].argmax(axis=1)
+    rows = np.frombuffer(tails, np.uint8).reshape(-1, UNIT_SIZE)
+    found = QueueBlock.of(rows[np.arange(len(queues)) * _TAIL + places].tobytes())
+    firsts = np.array([queue.first for queue in queues], np.int64)
+    found.numbers = found.queue_offsets = firsts + positions // UNIT_SIZE + places
+    return found, are_known
+
+
+def many_places(
+    queues: Sequence[Queue], starts: _Longs, numbers: _Longs, files: Files
+) -> tuple[_Longs, npt.NDArray[np.bool_]]:
+    """QueueHeads.places() of some queues, of at most QUEUES_AT_ONCE, whatever their length.
+
+    Args:
+        starts: where the numbers of each queue begin, and how many there are.
+        numbers: of the units.
+    """
+    only = [queue.in_files[0] if _has_one_file(queue) else None for queue in queues]
+    ends = np.array([(0, 0) if file is None else (file.first, file.end) for file in only], np.int64).reshape(-1, 2)
+    firsts, stops = np.repeat(ends, np.diff(starts), axis=0).T
+    are_inside = (firsts <= numbers) & (numbers < stops)
+    positions = np.where(are_inside, (numbers - firsts) * UNIT_SIZE, _NOWHERE)
+    sizes, units = _read_parts(queues, starts, positions, 1, files)
+    block = QueueBlock.of(units)
+    found = np.where(block.are_messages & (sizes == UNIT_SIZE), (block.positions, block.sizes), -1)
+    are_others = np.repeat([file is None for file in only], np.diff(starts)) | (are_inside & (sizes < 0))
+    return found, are_others
+
+
+def _has_one_file(queue: Queue) -> bool:
+    return queue.is_in_files and not queue.is_batch and len(queue.in_files) == 1
+
+
+def _read_parts(
+    queues: Sequence[Queue], starts: _Longs, positions: _Longs, width: int, files: Files
+) -> tuple[_Longs, bytearray]:
+    """read_queue_parts() of the first file of each queue: the sizes of the parts, and their units, `width` of each.
+    Positions at the end are replaced."""
+    sizes, buffer = np.full(len(positions), -1, np.int64), bytearray(len(positions) * width * UNIT_SIZE)
+    if len(positions) and files.are_paths_the_systems:
+        paths = os.fsencode("".join(f"{queue.in_files[0].path}\0" if queue.in_files else "\0" for queue in queues))
+        files.count(*reversed(read_queue_parts(paths, starts, positions, sizes, buffer)))
+    return sizes, buffer
 
 
 def short_queues(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, list[int]]:

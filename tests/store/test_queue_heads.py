@@ -1,0 +1,62 @@
+"""Units of many queues that are read together are those of each queue, read by itself: also of long queues, with holes
+and zeros, several files, and what is no file."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
+from rmqstore_spark.store.structures.queue_heads import last_units, many_places, places_in, queue_heads
+
+UNIT = 20
+
+
+def _queue(directory: Path, rng: random.Random) -> None:
+    directory.mkdir(parents=True)
+    first = UNIT * rng.choice((0, 0, 600, 70_000))
+    for number in range(rng.choice((1, 1, 1, 1, 0, 2))):
+        capacity = rng.choice((900, 3000))
+        data = bytearray(capacity * UNIT)
+        for index in range(rng.choice((0, 3, 127, 128, 129, 204, 205, 206, 210, 700, capacity)) % (capacity + 1)):
+            unit = (index * 100).to_bytes(8, "big") + (100).to_bytes(4, "big") + rng.randbytes(8)
+            data[index * UNIT : (index + 1) * UNIT] = unit if rng.random() < 0.97 else bytes(UNIT)
+        with (directory / f"{first + number * capacity * UNIT:020d}").open("wb") as file:
+            for page in range(0, len(data), 4096):  # as a broker's mapped file: pages of zeros were never written
+                if any(data[page : page + 4096]):
+                    file.seek(page)
+                    file.write(data[page : page + 4096])
+            file.truncate(len(data) - rng.choice((0, 0, 7)))
+        if rng.random() < 0.1:
+            with (directory / f"{first + number * capacity * UNIT:020d}").open("r+b") as file:
+                file.seek(rng.randrange(3) * 4096)
+                file.write(bytes(4096))
+    if rng.random() < 0.05:
+        (directory / f"{first + (1 << 30):020d}").mkdir()
+
+
+def test_of_each_queue(tmp_path: Path, rng: random.Random) -> None:
+    for number in range(120):
+        _queue(tmp_path / "T" / str(number), rng)
+    made = [[Queue(str(tmp_path / "T" / str(number)), "T", number, Files()) for number in range(120)] for _ in range(2)]
+    together, each = made
+    heads = queue_heads(together, FEW_UNITS, Files())
+    long = [row for row in range(120) if heads.counts[row] >= FEW_UNITS]
+    last, are_known = last_units([together[row] for row in long], Files())
+    for index, row in enumerate(long):
+        if are_known[index]:
+            assert last[index] == each[row].any_unit(each[row].end - 1)
+    assert are_known.sum() > 30
+    asked = [
+        sorted(rng.randrange(each[row].first - 2, each[row].stop + 2) for _ in range(row % 4)) for row in range(120)
+    ]
+    numbers = [np.array(some, np.int64) for some in asked]
+    starts = np.cumsum([0, *map(len, asked)])
+    found, are_others = many_places(together, starts, np.concatenate(numbers), Files())
+    for row, some in enumerate(numbers):
+        if len(some) and not are_others[starts[row]]:
+            assert (found[:, starts[row] : starts[row + 1]] == places_in(each[row], some)).all()
+    assert (~are_others).sum() > 60
