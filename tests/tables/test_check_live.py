@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import shutil
 import struct
@@ -15,6 +17,7 @@ from oracle.stores import StoreBuilder
 from support.reading import options_of
 from support.tables import rows_of
 
+from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.io.files import Files, OpenFile, Pin
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
@@ -76,6 +79,38 @@ def test_a_store_that_grows_between_two_looks(number: int, tmp_path: Path, rng: 
     rows = [row for part in parts for batch in CHECK.rows(store, options, part) for row in batch.to_pylist()]
     assert faults(rows) == []
     assert builder.end > store.end
+
+
+def test_an_index_file_that_is_cut_between_two_looks(tmp_path: Path, rng: random.Random) -> None:
+    """Its problems are told, or that it was cut."""
+    builder = builder_of(tmp_path, rng)
+    append(builder, rng, 150)
+    builder.close()
+    path = rng.choice(sorted((tmp_path / "index").iterdir()))
+    data, looks, told = path.read_bytes(), 0, 0
+    errors: list[str] = []
+
+    def go_on() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == cut_at:
+            os.truncate(path, rng.randrange(len(data)))
+
+    for cut_at in itertools.count(1, 7):
+        path.write_bytes(data)
+        looks, files = 0, Growing(go_on)
+        try:
+            store, options = Snapshot.find(str(tmp_path), files), options_of(tmp_path)
+            parts = CHECK.parts(store, options)
+            rows = [row for part in parts for batch in CHECK.rows(store, options, part) for row in batch.to_pylist()]
+            told += bool(faults(rows))
+        except RmqStoreError as why:
+            errors.append(str(why))
+        if looks < cut_at:
+            break
+    assert told > 0
+    assert all(f"{path}: " in error for error in errors)
+    assert any("the file was cut meanwhile" in error for error in errors)
 
 
 @pytest.mark.parametrize("number", range(12))

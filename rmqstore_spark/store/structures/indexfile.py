@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import follow_chains, java_hash
-from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.format.sizes import DEFAULT_SIZES
 from rmqstore_spark.store.io.files import Files, OpenFile, allocated, cannot_read
 
@@ -117,6 +117,7 @@ class IndexReader:
     Attributes:
         path: the file.
         header: as it was when the file was opened; what a broker adds later is not seen.
+        size: bytes of the file when it was opened.
 
     Args:
         files: how to reach files, and where requests and bytes are counted.
@@ -131,6 +132,7 @@ class IndexReader:
         self._files = files
         self._file = files.file(path)
         try:
+            self.size = self._file.size
             data = b"" if header else self._file.read(0, HEADER.size)
             if header is None and len(data) < HEADER.size:
                 raise DamagedStoreError(
@@ -206,11 +208,6 @@ class IndexReader:
         items = _most_items(self.size, slots)
         return None if newest is None else IndexFile(self.path, self.header, slots, items, newest, is_sure=False)
 
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._file.size
-
     def item(self, index: IndexFile, number: int) -> Item | None:
         """An item by its number; None where none can be read."""
         data = self._file.read(item_at(index.slots, number), ITEM.size)
@@ -218,7 +215,11 @@ class IndexReader:
 
     def item_array(self, slots: int, first: int, count: int) -> Any:
         """The items with the numbers [first, first + count) as they stand in the file, fewer where the file ends: an
-        array with the fields of Item."""
+        array with the fields of Item.
+
+        Raises:
+            StorageError: the file was cut since it was opened.
+        """
         return self._array(item_at(slots, first), count, _ITEM_FIELDS)
 
     def slot_array(self, first: int, count: int) -> Any:
@@ -228,6 +229,11 @@ class IndexReader:
     def _array(self, at: int, count: int, kind: "np.dtype[Any]") -> Any:
         buffer = np.empty(count * kind.itemsize, np.uint8)
         size = self._file.read_into(buffer.data, at)
+        if size < len(buffer) and at + size < self.size:
+            raise StorageError(
+                f"{self.path}: expected {self.size:,} bytes, as when it was opened, found {at + size:,}: the file was "
+                "cut meanwhile; try again"
+            )
         return buffer[: size // kind.itemsize * kind.itemsize].view(kind)
 
     @property

@@ -207,7 +207,7 @@ def beyond(store: Snapshot, spans: list[IndexSpan], moment: Moment) -> Iterator[
         return
     for span in spans:
         if span.last >= store.end:
-            with IndexReader(span.path, store.files) as reader:
+            with span.opened(store.files) as reader:
                 first = number_at(reader, span, store.end)
             yield Finding(
                 "extraIndexItem",
@@ -223,7 +223,7 @@ def beyond(store: Snapshot, spans: list[IndexSpan], moment: Moment) -> Iterator[
 def check_index_file(files: Files, span: IndexSpan, moment: Moment) -> Iterator[Finding]:
     """Problems of an index file that show without the log."""
     try:
-        with IndexReader(span.path, files) as reader:
+        with span.opened(files) as reader:
             used = yield from _chains(reader, span)
             if not span.is_growing:
                 yield from _header(reader.header, span, used)

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import Dispatched
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.indexfile import IndexReader, item_at
 from rmqstore_spark.store.structures.segments import Damage
@@ -41,6 +42,21 @@ class IndexSpan:
     first: int
     last: int
     is_growing: bool = False
+
+    def opened(self, files: Files) -> IndexReader:
+        """The file, open.
+
+        Raises:
+            StorageError: it was cut since the span was found.
+        """
+        reader, least = IndexReader(self.path, files), item_at(self.slots, self.stop)
+        if reader.size < least:
+            reader.close()
+            raise StorageError(
+                f"{self.path}: expected at least {least:,} bytes, as when the check began, found {reader.size:,}: the "
+                "file was cut meanwhile; check the store again"
+            )
+        return reader
 
 
 def number_at(reader: IndexReader, span: IndexSpan, position: int) -> int:
@@ -117,7 +133,7 @@ class IndexStretch:
             if span.last < start or span.first >= stop:
                 continue
             try:
-                with IndexReader(span.path, self._store.files) as reader:
+                with span.opened(self._store.files) as reader:
                     self._begins[span.path] = reader.header.begin_timestamp
                     first, after = number_at(reader, span, start), number_at(reader, span, stop)
                     for number, some in _read(reader, span, *((1, span.stop) if is_everywhere else (first, after))):
