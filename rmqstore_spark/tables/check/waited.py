@@ -78,7 +78,7 @@ def waited(store: Snapshot, topic: str, queue_id: int, units: QueueBlock) -> Wai
         return None
     timed = timed_at(store.root, units.positions, store.files)
     some = [timed.get(position) for position in units.positions.tolist()]
-    due = np.array([0 if each is None else each.due for each in some], np.int64)
+    due = np.array([0 if each is None or not 0 < each.due < _MOST_TIME else each.due for each in some], np.int64)
     is_cancel = np.array([each is not None and each.is_cancel for each in some], bool)
     is_done = is_cancel | (due > 0) & (due <= timer_time(store.root, store.files))
     is_later = np.array([each is not None and each.is_put_back for each in some], bool)
