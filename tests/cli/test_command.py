@@ -216,6 +216,7 @@ def test_what_is_odd_is_said_once(store: Path, tmp_path: Path) -> None:
     shutil.rmtree(copy / "consumequeue")  # so the log is asked for the ends of queues
     shown = run("show", copy)
     assert "cannot be read" not in shown.err
+    assert shown.code == 3
     assert shown.out.splitlines()[1].startswith(f"  error: the log is damaged: {segment}: position ")
     assert any(str(segment) in text for text in json.loads(run("show", copy, "--format", "json").out)["damage"])
 

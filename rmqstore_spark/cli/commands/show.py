@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from rmqstore_spark.cli.command import command
-from rmqstore_spark.cli.exit_codes import FINE
+from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL
 from rmqstore_spark.cli.parameters import options_for, some_paths
 from rmqstore_spark.query.options import Use
 
@@ -36,13 +36,15 @@ def show(paths: Sequence[str], is_whole: bool, limit: int | None, form: str, giv
     from rmqstore_spark.cli.show import as_json, show_summary
     from rmqstore_spark.jobs.summary import summarize
 
+    is_damaged = False
     for number, store in enumerate(stores_of(paths, given)):
         if number and form == "table":
             click.echo()
         with progress_bars():
             summary = summarize(store)
+        is_damaged = is_damaged or bool(summary.damage)
         if form == "json":
             click.echo(as_json(summary))
         else:
             show_summary(summary, is_whole, limit)
-    return FINE
+    return NOT_ALL if is_damaged else FINE
