@@ -75,8 +75,8 @@ def test_rows_are_right_or_it_is_told(
     ("remote", "step", "some"),
     [
         pytest.param([], 150, 1, id="disk"),
-        pytest.param([], 31, 8, id="disk closely", marks=pytest.mark.long),
-        pytest.param(["--remote"], 7, 6, id="bucket", marks=pytest.mark.long),
+        pytest.param([], 61, 5, id="disk closely", marks=pytest.mark.long),
+        pytest.param(["--remote"], 13, 4, id="bucket", marks=pytest.mark.long),
     ],
 )
 def test_files_that_change_meanwhile(
