@@ -34,7 +34,7 @@ test: build ## run the tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest -n $$(($$(nproc) + 1)) -m "not long" $(ARGS)
 
 test-long: build ## run the others: most with brokers, clusters of machines, kills, every bit of a store
-	$(BIN)/python tools/with_spark.py -m pytest -n 4 -m long $(ARGS)
+	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m long $(ARGS)
 
 # One worker more than there are cores, as some wait for the disk.
 test-fast: build ## run the quick tests, without Spark and brokers, on all cores
