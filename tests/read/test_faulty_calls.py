@@ -55,16 +55,7 @@ def test_rows_are_right_or_it_is_told(
     faulty_calls: Path, tmp_path: Path, rng: random.Random, make: Callable[[Path], Path], step: int
 ) -> None:
     root = make(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "support.faulty_reads", root, str(step), str(rng.random())],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path)), "LD_PRELOAD": str(faulty_calls)},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    *wrong, counts = done.stdout.splitlines()
+    wrong, counts = ran(faulty_calls, "support.faulty_reads", root, step, rng.random())
     assert wrong == []
     tried, told = map(int, re.findall(r"\d+", counts))
     assert tried > told > 20
@@ -84,8 +75,15 @@ def test_files_that_change_meanwhile(
 ) -> None:
     """As a broker changes them, or anything else."""
     given = ["--step", step, "--some", some, "--seed", rng.random(), "--count", 30]
+    wrong, counts = ran(faulty_calls, "support.changing_reads", tmp_path, *remote, *given)
+    assert wrong == []
+    assert int(counts.split()[0]) > 50
+
+
+def ran(faulty_calls: Path, program: str, *arguments: object) -> tuple[list[str], str]:
+    """What a program says that runs with these calls: what is wrong, line by line, and its counts."""
     done = subprocess.run(
-        [sys.executable, "-m", "support.changing_reads", tmp_path, *remote, *map(str, given)],
+        [sys.executable, "-m", program, *map(str, arguments)],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
@@ -99,5 +97,4 @@ def test_files_that_change_meanwhile(
     )
     assert done.returncode == 0, done.stderr
     *wrong, counts = done.stdout.splitlines()
-    assert wrong == []
-    assert int(counts.split()[0]) > 50
+    return wrong, counts

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from native_io import java_hash
 from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
@@ -82,15 +83,6 @@ def waited(store: Snapshot, topic: str, queue_id: int, units: QueueBlock) -> Wai
     is_cancel = np.array([each is not None and each.is_cancel for each in some], bool)
     is_done = is_cancel | (due > 0) & (due <= timer_time(store.root, store.files))
     is_later = np.array([each is not None and each.is_put_back for each in some], bool)
-    names = {_java_hash(name): name for name in store.known_topics}
+    names = {java_hash(name): name for name in store.known_topics}
     topics = np.array(["" if each is None else names.get(each.topic_hash, "") for each in some], np.str_)
     return Waited(due, is_done, is_later, topics)
-
-
-def _java_hash(text: str) -> int:
-    """String.hashCode."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + 256 * high + low) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
