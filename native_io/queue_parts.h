@@ -2,6 +2,10 @@
 #ifndef RMQ_QUEUE_PARTS_H
 #define RMQ_QUEUE_PARTS_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* SEEK_DATA and SEEK_HOLE; Python.h sets it as well */
+#endif
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
