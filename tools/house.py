@@ -112,9 +112,9 @@ ROOMS = (
     ),
     Room(
         "words",
-        "columns, errors, amounts, progress; open to all",
+        "columns, errors, amounts, progress, sorting; open to all",
         "#7a7a2a",
-        _modules("amounts columns cores errors garbage kept progress times"),
+        _modules("amounts columns cores errors garbage kept progress sorting times"),
     ),
     Room("native_io", "the kernel: buffers in, arrays out; files only in _io", "#6b7280", ("native_io",)),
 )

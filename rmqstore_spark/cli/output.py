@@ -8,7 +8,6 @@ from typing import IO, Any
 
 import click
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.bodies import with_bodies
@@ -18,14 +17,12 @@ from rmqstore_spark.cli.template import Template
 from rmqstore_spark.errors import OptionError, counted, one_line
 from rmqstore_spark.query.options import Use, check_columns, going_with
 from rmqstore_spark.read.run.told import Listener
+from rmqstore_spark.sorting import in_order
 
 # The columns of messages in a table if none are named; the first ones fit into a terminal of 80 columns.
 MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId", "queueOffset"]
 
 Batches = Iterator[pa.RecordBatch]
-
-_SORTED_AT_ONCE = 100_000  # rows
-_SORTED_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Output:
         most = (ROWS_SHOWN if kind == "table" else None) if self.limit is None else self.limit or None
         if self.sort is not None:
             # One more than are shown, so that a table says that there are more.
-            batches = in_order(schema, batches, self.sort, None if most is None else most + 1)
+            batches = sorted_by(schema, batches, self.sort, None if most is None else most + 1)
         if kind == "table":
             from rmqstore_spark.cli.screen import show_rows
 
@@ -122,8 +119,8 @@ class Output:
             formats.write(kind, schema, batches, sink, is_terminal=is_terminal, is_stream=is_stream, body=self.body)
 
 
-def in_order(schema: pa.Schema, batches: Batches, columns: str, most: int | None) -> Batches:
-    """The rows in the order of some columns, up to `most`; nulls come last. No more rows are kept than are asked for.
+def sorted_by(schema: pa.Schema, batches: Batches, columns: str, most: int | None = None) -> Batches:
+    """The rows in the order of some columns, up to `most`.
 
     Args:
         columns: as Output.sort.
@@ -132,21 +129,7 @@ def in_order(schema: pa.Schema, batches: Batches, columns: str, most: int | None
         OptionError: there is no such column, or it has no order.
     """
     keys = [_sort_key(schema, name.strip()) for name in columns.split(",")]
-    kept, rows, nbytes = [schema.empty_table()], 0, 0
-    for batch in batches:
-        kept.append(pa.Table.from_batches([batch], schema))
-        rows += batch.num_rows
-        nbytes += batch.get_total_buffer_size()
-        if most is not None and rows > 4 * most and (rows > _SORTED_AT_ONCE or nbytes > _SORTED_BYTES):
-            kept = [_least(kept, keys, most)]
-            rows, nbytes = kept[0].num_rows, 0
-    yield from _least(kept, keys, most).to_batches()
-
-
-def _least(tables: list[pa.Table], keys: list[tuple[str, str]], most: int | None) -> pa.Table:
-    """The first rows of all tables in their order, without the memory of the others."""
-    whole = pa.concat_tables(tables)
-    return whole.take(pc.sort_indices(whole, sort_keys=keys)[:most])
+    return in_order(schema, batches, keys, most)
 
 
 def _sort_key(schema: pa.Schema, text: str) -> tuple[str, str]:

@@ -35,6 +35,7 @@ FLAT = [
     "messages STORE --format arrow --as-original --body-contains paid",
     "messages STORE --format parquet --columns keys --output NEW.parquet",
     "messages STORE --format arrow --sort -keys --limit 10",
+    "messages STORE --format arrow --sort -keys",
     "messages STORE --format arrow --subscribe BenchTopic00",
     "history STORE 0000000017",
     "tail STORE",

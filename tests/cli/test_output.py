@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -34,17 +33,6 @@ def test_sorted(store: Path, limit: int | None) -> None:
         (tuple(json.loads(line).values()) for line in everything), key=lambda row: (row[0], -row[1], row[2])
     )
     assert rows == expected[: limit or None]
-
-
-def test_many_rows_are_sorted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore_spark.cli import output
-
-    monkeypatch.setattr(output, "_SORTED_AT_ONCE", 10)
-    numbers = [(7 * number) % 101 for number in range(101)]
-    schema = pa.schema([("n", pa.int64())])
-    batches = [pa.RecordBatch.from_pydict({"n": numbers[at : at + 9]}, schema) for at in range(0, 101, 9)]
-    found = [row["n"] for batch in output.in_order(schema, iter(batches), "-n", 5) for row in batch.to_pylist()]
-    assert found == [100, 99, 98, 97, 96]
 
 
 @pytest.mark.parametrize(("column", "complaint"), [("nope", "unknown column 'nope'"), ("properties", "has no order")])

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output, in_order, say_nothing
+from rmqstore_spark.cli.output import Output, say_nothing, sorted_by
 from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
 from rmqstore_spark.tables.registry import table
 
@@ -36,7 +36,7 @@ def usage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
 
     if found.num_rows:
         if output.sort is not None:  # also by a column that is not shown as it is
-            found = pa.Table.from_batches(in_order(schema, iter(found.to_batches()), output.sort, None), schema)
+            found = pa.Table.from_batches(sorted_by(schema, iter(found.to_batches()), output.sort), schema)
         width = screen_width(output.is_wide)
         shown = with_shares(found, given.get("by", "topic"), width)
         replace(output, sort=None).put(shown.schema, iter(shown.to_batches()), width=width)

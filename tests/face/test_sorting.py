@@ -1,0 +1,79 @@
+"""Rows in order, most of them in temporary files, are in the order of Python's sort; rows that wait come back."""
+
+from __future__ import annotations
+
+import operator
+import random
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rmqstore_spark import StorageError, sorting
+
+SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("n", pa.int64()), ("m", pa.map_(pa.string(), pa.string()))])
+
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some hundred rows are a run, and three runs are merged into one."""
+    monkeypatch.setattr(sorting, "IN_MEMORY", 20_000)
+    monkeypatch.setattr(sorting, "_PIECE", 700)
+    monkeypatch.setattr(sorting, "_RUNS", 3)
+
+
+def batches(rows: list[Row], size: int) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(rows), size):
+        yield pa.RecordBatch.from_pylist(rows[at : at + size], SCHEMA)
+
+
+def random_rows(rng: random.Random, count: int) -> list[Row]:
+    most = rng.choice([2, 1000])
+    texts = [None, "x", *("y" * size for size in range(5)), *map(str, range(50)), "é", "\U0001f600", "￿"]
+    rows: list[Row] = [{"a": rng.choice(texts), "b": rng.choice([None, *range(most)])} for _ in range(count)]
+    if rng.random() < 0.3:
+        rows.sort(key=lambda row: row["b"] or 0)
+    return [row | {"n": number, "m": [("k", str(number))]} for number, row in enumerate(rows)]
+
+
+def in_pythons_order(rows: list[Row], keys: list[tuple[str, str]]) -> list[Row]:
+    for name, direction in reversed(keys):
+        known = [row for row in rows if row[name] is not None]
+        known.sort(key=operator.itemgetter(name), reverse=direction == "descending")
+        rows = known + [row for row in rows if row[name] is None]
+    return rows
+
+
+@pytest.mark.parametrize("count", [0, 1, 30, 1500])
+@pytest.mark.parametrize("most", [None, 3, 400])
+def test_in_order(little_memory: None, rng: random.Random, count: int, most: int | None) -> None:
+    for _ in range(6):
+        rows = random_rows(rng, count)
+        keys = rng.choice([[("a", "ascending")], [("b", "descending")], [("a", "descending"), ("b", "ascending")]])
+        found = list(sorting.in_order(SCHEMA, batches(rows, rng.choice([3, 100, 1000])), keys, most))
+        assert [row for batch in found for row in batch.to_pylist()] == in_pythons_order(rows, keys)[:most], keys
+
+
+def test_rows_that_wait(little_memory: None, rng: random.Random) -> None:
+    rows = random_rows(rng, 300)
+    waiting = sorting.WaitingRows(SCHEMA, batches(rows, 7))
+    for _ in range(2):
+        assert [row for batch in waiting for row in batch.to_pylist()] == rows
+
+
+def test_no_room(little_memory: None, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names what to do; what fits into memory needs no room."""
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null/nowhere")
+    few = sorting.in_order(SCHEMA, batches(random_rows(rng, 30), 10), [("b", "ascending")])
+    assert sum(map(len, few)) == 30
+    with pytest.raises(StorageError, match=r"no room for temporary files: .*set TMPDIR to a directory that has room"):
+        list(sorting.in_order(SCHEMA, batches(random_rows(rng, 1500), 10), [("b", "ascending")]))
+    with pytest.raises(StorageError, match="no room for temporary files"):
+        sorting.WaitingRows(SCHEMA, batches(random_rows(rng, 1500), 10))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "r+b"))  # noqa: SIM115
+    with pytest.raises(StorageError, match="No space left on device"):
+        list(sorting.in_order(SCHEMA, batches(random_rows(rng, 1500), 10), [("b", "ascending")]))
