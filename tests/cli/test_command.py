@@ -4,6 +4,7 @@ those documented, and what is wrong is told in one line."""
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import os
@@ -732,11 +733,17 @@ def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
 # ---- names that no store has
 
 
-def commands_with(option: str) -> list[str]:
-    """The commands that take an option."""
+@functools.cache
+def options_of_commands() -> dict[str, set[str | None]]:
+    """The options of each command."""
     with click.Context(Rmqstore()) as context:
         made = {name: Rmqstore().get_command(context, name) for name in COMMANDS}
-    return [name for name, command in made.items() if command and option in {each.name for each in command.params}]
+    return {name: {each.name for each in command.params} for name, command in made.items() if command}
+
+
+def commands_with(option: str) -> list[str]:
+    """The commands that take an option."""
+    return [name for name, options in options_of_commands().items() if option in options]
 
 
 @pytest.mark.parametrize("command", commands_with("startingOffsets"))

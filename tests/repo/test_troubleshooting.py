@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def _text(node: ast.JoinedStr | ast.Constant) -> str:
     return "".join(_text(part) if isinstance(part, ast.Constant) else _OPEN for part in node.values)
 
 
+@functools.cache  # not where the module is imported: every process that collects tests would read the package
 def _texts() -> list[str]:
     paths = sorted([*(ROOT / "rmqstore_spark").rglob("*.py"), *(ROOT / "native_io").glob("*.py")])
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
@@ -31,14 +33,13 @@ def _texts() -> list[str]:
     ]
 
 
-TEXTS = _texts()
 QUOTED = [line for block in blocks("troubleshooting.md", "") for line in block.text.splitlines()]
 
 
 def _is_quoted(line: str) -> bool:
     fragments = [fragment.strip() for fragment in line.split(_SHOWN) if fragment.strip()]
     pattern = re.compile(".*".join(map(re.escape, fragments)), re.DOTALL)
-    return any(pattern.search(text) for text in TEXTS)
+    return any(pattern.search(text) for text in _texts())
 
 
 def test_there_are_some() -> None:
