@@ -123,7 +123,7 @@ def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
         counted = {"MB/s direct": direct / 1e6, "connections": float(connections)}
         what = "remote scan at 30 ms and 80 MB/s a connection, / what those allow"
         yield Row(what, rate / 1e6, "MB/s", rate / ideal, ">= 0.8", counted)
-    word = RmqStore(store.root).messages(columns=["keys"]).read_next_batch().to_pylist()[7]["keys"]
+    word = RmqStore(store.root).messages(columns=["keys"]).read_next_batch().to_pylist()[7]["keys"].split()[0]
     many = with_small_index_files(store.root)
     files_there = len(list((many / "index").iterdir()))
     with served(store.root.parent, DELAY) as server:

@@ -24,8 +24,30 @@ cdef extern from "short_queues.h" nogil:
     rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost)
     int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost)
 
+cdef extern from "queue_ends.h" nogil:
+    enum:
+        RMQ_MOST_SHOWN, RMQ_QUEUE_UNIT_SIZE
+    ctypedef struct rmq_queue_look:
+        int64_t begin
+        int64_t width
+    ctypedef struct rmq_queue_ends:
+        int64_t start
+        int64_t size
+        int64_t allocated
+        int64_t first
+        int64_t last
+        int64_t is_all
+        int64_t is_known
+    ctypedef struct rmq_asked_units:
+        const int64_t *numbers
+        int64_t count
+        int64_t *positions
+        int64_t *sizes
+    rmq_queue_ends rmq_read_queue_ends(const char *path, const rmq_queue_look *look, const rmq_asked_units *asked,
+                                       uint8_t *units, rmq_file *cost)
+
 cdef extern from "queue_parts.h" nogil:
-    void rmq_read_queue_parts(const char *path, int64_t *positions, int64_t *sizes, int64_t n, uint8_t *to, int64_t share,
+    void rmq_read_queue_parts(const char *path, const int64_t *positions, int64_t *sizes, int64_t n, uint8_t *to, int64_t share,
                               rmq_file *cost)
 
 cdef extern from "gather.h" nogil:

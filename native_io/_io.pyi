@@ -139,6 +139,41 @@ def read_queue_heads(paths: bytes, heads: npt.NDArray[np.int64], buffer: Buffer)
         ValueError: the arguments contradict each other.
     """
 
+def read_queue_ends(
+    paths: bytes,
+    ends: npt.NDArray[np.int64],
+    units: Buffer,
+    *,
+    starts: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    begin: int,
+    width: int,
+) -> tuple[int, int]:
+    """Find both ends of many queues of 20-byte units that have one file each, and units by number.
+
+    Args:
+        paths: the queues' directories, each followed by a NUL byte.
+        ends: filled with a row for each queue: the offset that its file begins with (-1 where the queue has not exactly
+            one file), the file's size, the bytes that it takes on the disk, the number of the first unit of a message
+            at or after `begin` among the first `width`, that of the last unit in use (-1 where there is none), 1 where
+            the first `width` units show all that are in use, else 0, and 1 where all of this is known. Where that is 0,
+            the queue has to be read in another way.
+        units: filled with both units of each queue; zeros where there is none.
+        starts: number of the first unit asked for of each queue, and at last the number of all of them.
+        numbers: of the units asked for.
+        places: filled with rows: the physical offsets of their messages and their sizes; -1 for a unit that stands for
+            no message, or is not there.
+        begin: the physical offset that the log begins with.
+        width: units, at most as many as a page of 4096 bytes has.
+
+    Returns:
+        (bytes, requests): the bytes and requests of the reads.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
+
 def read_queue_parts(
     paths: bytes,
     starts: npt.NDArray[np.int64],
@@ -151,10 +186,9 @@ def read_queue_parts(
     Args:
         paths: the files, each followed by a NUL byte.
         starts: number of the first part of each file, and at last the number of all parts.
-        positions: where the parts begin in their files, in bytes; -1: the last whole units before the hole at the
-            file's end, as many as a share takes. Then it is replaced by where these begin, or by -2 where that cannot
-            be told (no data, holes between data, a file system that knows no holes).
-        sizes: filled with the bytes of each part, fewer than a share where the file ends; -1 where it cannot be read.
+        positions: where the parts begin in their files, in bytes; a negative one is that of no part.
+        sizes: filled with the bytes of each part, fewer than a share where the file ends; -1 where there is no part, or
+            it cannot be read.
         buffer: takes the parts.
 
     Returns:

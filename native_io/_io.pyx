@@ -153,18 +153,63 @@ def read_queue_heads(bytes paths not None, int64_t[:, ::1] heads not None, uint8
     return cost.bytes, cost.requests
 
 
-def read_queue_parts(bytes paths not None, const int64_t[::1] starts not None, int64_t[::1] positions not None,
+cdef check_starts(const int64_t[::1] starts, int64_t parts):
+    """Refuse starts that are not those of `parts` parts of some files."""
+    cdef int64_t n = starts.shape[0] - 1, i
+    if n < 0 or starts[0] != 0 or starts[n] != parts:
+        raise ValueError(f"{parts} parts need starts from 0 to their number")
+    for i in range(n):
+        if starts[i] > starts[i + 1]:
+            raise ValueError("starts do not ascend")
+
+
+def read_queue_ends(bytes paths not None, int64_t[:, ::1] ends not None, uint8_t[::1] units not None, *,
+                    const int64_t[::1] starts not None, const int64_t[::1] numbers not None,
+                    int64_t[:, ::1] places not None, int64_t begin, int64_t width):
+    cdef int64_t n = ends.shape[0], parts = numbers.shape[0], i
+    cdef const char *path = paths
+    cdef rmq_file cost = rmq_file(-1, 0, 0, 0, 0)
+    cdef rmq_queue_look look = rmq_queue_look(begin, width)
+    cdef rmq_asked_units asked = rmq_asked_units(NULL, 0, NULL, NULL)
+    cdef rmq_queue_ends found
+    if paths.count(b"\0") != n or (n > 0 and not paths.endswith(b"\0")) or starts.shape[0] != n + 1:
+        raise ValueError(f"{n} rows of ends need as many paths that end with a NUL each, and starts")
+    if ends.shape[1] != 7 or units.shape[0] != n * 2 * RMQ_QUEUE_UNIT_SIZE:
+        raise ValueError(f"{n} rows of ends need 7 columns, and two units each")
+    if places.shape[0] != 2 or places.shape[1] != parts:
+        raise ValueError(f"{parts} numbers need two rows of as many places")
+    if not 1 <= width <= RMQ_MOST_SHOWN:
+        raise ValueError(f"width must be from 1 to {RMQ_MOST_SHOWN}, found {width}")
+    check_starts(starts, parts)
+    with nogil:
+        for i in range(n):
+            asked.count = starts[i + 1] - starts[i]
+            if asked.count > 0:
+                asked.numbers = &numbers[starts[i]]
+                asked.positions = &places[0, starts[i]]
+                asked.sizes = &places[1, starts[i]]
+            found = rmq_read_queue_ends(path, &look, &asked, &units[i * 2 * RMQ_QUEUE_UNIT_SIZE], &cost)
+            ends[i, 0] = found.start
+            ends[i, 1] = found.size
+            ends[i, 2] = found.allocated
+            ends[i, 3] = found.first
+            ends[i, 4] = found.last
+            ends[i, 5] = found.is_all
+            ends[i, 6] = found.is_known
+            path += strlen(path) + 1
+    return cost.bytes, cost.requests
+
+
+def read_queue_parts(bytes paths not None, const int64_t[::1] starts not None, const int64_t[::1] positions not None,
                      int64_t[::1] sizes not None, uint8_t[::1] buffer not None):
     cdef int64_t n = starts.shape[0] - 1, parts = positions.shape[0], share, i
     cdef const char *path = paths
     cdef rmq_file cost = rmq_file(-1, 0, 0, 0, 0)
     if n < 0 or paths.count(b"\0") != n or (n > 0 and not paths.endswith(b"\0")):
         raise ValueError(f"{n} files need as many paths that end with a NUL each")
-    if starts[0] != 0 or starts[n] != parts or sizes.shape[0] != parts:
-        raise ValueError(f"{parts} positions need as many sizes, and starts from 0 to their number")
-    for i in range(n):
-        if starts[i] > starts[i + 1]:
-            raise ValueError("starts do not ascend")
+    if sizes.shape[0] != parts:
+        raise ValueError(f"{parts} positions need as many sizes")
+    check_starts(starts, parts)
     if parts == 0:
         return 0, 0
     share = buffer.shape[0] // parts

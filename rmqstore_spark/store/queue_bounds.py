@@ -27,11 +27,9 @@ from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.store.structures.queue_heads import (
     QUEUES_AT_ONCE,
-    QueueHeads,
-    last_units,
     many_places,
     places_in,
-    queue_heads,
+    queue_ends,
 )
 from rmqstore_spark.store.unit_evidence import UnitEvidence
 
@@ -343,18 +341,6 @@ class _OuterUnits:
         first, last = (ends[row] if ends.kinds[row] else None for ends in self.ends)
         return Outer(first, last, bool(self.are_all[row]))
 
-    def put_last(self, rows: _Longs, queues: list[Queue], shown: _Longs, files: Files) -> _Flags:
-        """Fill in the last units of queues that are longer than what was read of them; answers of which they are known.
-
-        Args:
-            shown: of each the number after the last unit that was read.
-        """
-        units, are_known = last_units(queues, files)
-        are_behind = are_known & (units.numbers >= shown)
-        self.ends[1].fill(rows[are_behind], units.only(are_behind))
-        self.are_all[rows[are_behind]] = False
-        return are_known
-
     def put_records(self, ends: "RecordEnds", width: int) -> None:
         """Fill in queues in RocksDB, of which the first `width` records were looked at for the first."""
         for block, other in zip(self.ends, (ends.first, ends.last), strict=True):
@@ -385,25 +371,15 @@ def _outer_units(files: Files, queues: list[Queue], begin: int, asked: Asked) ->
     are_alone, are_asked_alone = np.ones(count, np.bool_), np.ones(len(asked.numbers), np.bool_)
     for at in range(0, 0 if files.is_slow else count, QUEUES_AT_ONCE):
         here = slice(at, min(at + QUEUES_AT_ONCE, count))
-        numbers = slice(*asked.starts[[here.start, here.stop]].tolist())
-        heads = queue_heads(queues[here], width, files)
-        block = heads.block
-        first = heads.at(heads.first_of(block.are_messages & (block.positions >= begin)))
-        last = heads.at(heads.last_of(block.are_used))
-        found.ends[0].fill(here, first)
-        found.ends[1].fill(here, last)
-        found.nbytes[here] = heads.allocated
-        longer = np.flatnonzero((heads.counts >= 0) & _may_have_more(heads, last))
-        are_alone[here] = heads.counts < 0
-        shown = (heads.numbers + heads.counts)[longer]
-        are_alone[at + longer] = ~found.put_last(
-            at + longer, [queues[at + row] for row in longer.tolist()], shown, files
-        )
-        which, of = asked.part(here.start, here.stop), asked.numbers[numbers]
-        found.places[:, numbers], are_asked_alone[numbers] = heads.places(which.queues, of, width)
-    if (ends := _record_ends(queues, asked, width, begin)) is not None:
-        found.put_records(ends, width)
-        are_alone[ends.rows] = are_asked_alone[ends.numbers] = False
+        numbers, some = slice(*asked.starts[[here.start, here.stop]].tolist()), asked.part(here.start, here.stop)
+        ends = queue_ends(queues[here], begin, files, some.starts, some.numbers)
+        found.ends[0].fill(here, ends.first)
+        found.ends[1].fill(here, ends.last)
+        found.are_all[here], found.nbytes[here], found.places[:, numbers] = ends.are_all, ends.allocated, ends.places
+        are_alone[here], are_asked_alone[numbers] = ~ends.are_known, ~ends.are_known[some.queues]
+    if (records := _record_ends(queues, asked, width, begin)) is not None:
+        found.put_records(records, width)
+        are_alone[records.rows] = are_asked_alone[records.numbers] = False
     alone = np.flatnonzero(are_alone).tolist()
     outer = files.schedule.mapped(functools.partial(_outer, width=width, begin=begin), [queues[row] for row in alone])
     for row, each in zip(alone, outer, strict=True):
@@ -429,8 +405,9 @@ def places_of(files: Files, queues: list[Queue], asked: Asked) -> _Longs:
     for at in range(0, 0 if files.is_slow else len(queues), QUEUES_AT_ONCE):
         stop = min(at + QUEUES_AT_ONCE, len(queues))
         numbers = slice(*asked.starts[[at, stop]].tolist())
-        heads, some = queue_heads(queues[at:stop], FEW_UNITS, files), asked.part(at, stop)
-        found[:, numbers], are_alone[numbers] = heads.places(some.queues, some.numbers, FEW_UNITS)
+        some = asked.part(at, stop)
+        heads = queue_ends(queues[at:stop], 0, files, some.starts, some.numbers)
+        found[:, numbers], are_alone[numbers] = heads.places, ~heads.are_known[some.queues]
     if (ends := _record_ends(queues, asked, FEW_UNITS, 0)) is not None:
         found[:, ends.numbers], are_alone[ends.numbers] = ends.places, False
     _look_for(files, queues, asked, np.unique(asked.queues[are_alone]).tolist(), found)
@@ -465,18 +442,6 @@ def _put_places(files: Files, queues: list[Queue], asked: Asked, rows: list[int]
     return others
 
 
-def _may_have_more(heads: QueueHeads, last: QueueBlock) -> _Flags:
-    """Of which queues units in use may come after the first ones that were read. Zeros may stand between units, as
-    where a disk has lost a block."""
-    end, shown = heads.numbers + heads.counts, heads.counts * UNIT_SIZE
-    is_unused = last.kinds == 0
-    has_space = (shown + _BLOCK < heads.allocated) & (heads.allocated < heads.sizes)  # more space than zeros need
-    may_have: _Flags = (end < heads.numbers + heads.sizes // UNIT_SIZE) & (
-        is_unused | (last.numbers == end - 1) | has_space
-    )
-    return may_have
-
-
 def _outer(queue: Queue, width: int, begin: int) -> Outer:
     """The outer units of a queue that is read by itself, the first `width` units at once."""
     shown = queue.block(queue.first, width)
@@ -492,7 +457,9 @@ def _outer(queue: Queue, width: int, begin: int) -> Outer:
 
 
 def _may_go_on(queue: Queue, count: int, last: QueueUnit | None) -> bool:
-    """_may_have_more() of a queue whose first `count` units were read."""
+    """Whether units in use may come after the first `count` ones of a queue, of which `last` is the last in use. Zeros
+    may stand between units, as where a disk has lost a block. The kernel says the same of many queues
+    (native_io/queue_ends.h)."""
     end, files = queue.first + count, queue.in_files
     if end >= queue.stop:
         return False

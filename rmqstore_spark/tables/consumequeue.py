@@ -26,7 +26,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue, QueueFile
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.structures.proofs import Proof
-from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, queue_heads, short_queues
+from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, queue_ends, short_queues
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
@@ -54,7 +54,7 @@ def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
     found: list[list[QueuePart]] = []
     size = 0
     for at in range(0, len(queues), QUEUES_AT_ONCE):
-        queue_heads(queues[at : at + QUEUES_AT_ONCE], 1, files)  # so that they know their files
+        queue_ends(queues[at : at + QUEUES_AT_ONCE], 0, files)  # so that they know their files
     for queue in queues:
         for first, stop, nbytes in _stretches(queue):
             if not found or size + nbytes > _PART_BYTES:

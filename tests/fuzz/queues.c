@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "fuzz.h"
 #include "tiling.h"
-#include "short_queues.h"
+#include "queue_ends.h"
 
 enum { OPTIONS = 10, MOST = 256, STRETCHES = 3 };
 
@@ -38,6 +38,30 @@ static int64_t walk(const uint8_t *units, int64_t count, int64_t unit_size, int6
     return w.rows;
 }
 
+/* The ends of the same queue, and a unit by number. */
+static void find_ends(const char *directory, const uint8_t *units, int64_t count, int64_t asked_for) {
+    const rmq_queue_look look = {asked_for, 1 + asked_for % RMQ_MOST_SHOWN};
+    const int64_t first = 2, numbers[2] = {asked_for % 300, INT64_MIN + asked_for};
+    int64_t positions[2], sizes[2];
+    const rmq_asked_units asked = {numbers, 2, positions, sizes};
+    uint8_t *const both = fuzz_memory(2 * RMQ_QUEUE_UNIT_SIZE);
+    rmq_file cost = {-1, 0, 0, 0, 0};
+    const rmq_queue_ends ends = rmq_read_queue_ends(directory, &look, &asked, both, &cost);
+    const int64_t at[2] = {ends.first, ends.last};
+    for (int i = 0; i < 2; i++) {
+        CHECK(at[i] == -1 || (at[i] >= first && at[i] < first + count));
+        CHECK(at[i] == -1 || memcmp(both + i * RMQ_QUEUE_UNIT_SIZE, units + (at[i] - first) * RMQ_QUEUE_UNIT_SIZE, RMQ_QUEUE_UNIT_SIZE) == 0);
+    }
+    const int64_t shown = count < look.width ? count : look.width; /* the last one of all where those do not end in zeros */
+    const int64_t among = rmq_last_used(units, shown);
+    if (ends.is_known) CHECK(ends.last == (among < 0 || among == shown - 1 ? rmq_last_used(units, count) + (rmq_last_used(units, count) < 0 ? 0 : first) : first + among));
+    const int is_there = numbers[0] >= first && numbers[0] < first + count && ends.is_known;
+    CHECK(!is_there || rmq_kind_of_unit(units + (numbers[0] - first) * RMQ_QUEUE_UNIT_SIZE, 0) != RMQ_UNIT_IS_MESSAGE ||
+          positions[0] == rmq_i64(units + (numbers[0] - first) * RMQ_QUEUE_UNIT_SIZE));
+    CHECK(positions[1] == -1 && sizes[1] == -1);
+    free(both);
+}
+
 /* A queue in a file: what is read of it are its first units. */
 static void read_short(const uint8_t *units, size_t size, int64_t room) {
     static char directory[40], path[80];
@@ -59,6 +83,7 @@ static void read_short(const uint8_t *units, size_t size, int64_t room) {
     CHECK(head.used == 0 || memcmp(to, units, (size_t)head.used) == 0);
     for (int64_t i = head.used; i < room; i++) CHECK(to[i] == 0);
     free(to);
+    find_ends(directory, units, (int64_t)size / RMQ_QUEUE_UNIT_SIZE, room);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,4 +1,4 @@
-"""Parts of many files of queue units, read in one call, are those of each file; the last ones end before its hole."""
+"""Parts of many files of queue units, read in one call, are those of each file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from native_io import read_queue_parts
 SHARE = 100
 
 
-def _read(paths: list[Path], asked: list[list[int]], share: int = SHARE) -> tuple[list[int], list[int], list[bytes]]:
-    """Positions, sizes and shares."""
+def _read(paths: list[Path], asked: list[list[int]], share: int = SHARE) -> tuple[list[int], list[bytes]]:
+    """Sizes and shares."""
     starts = np.cumsum([0, *map(len, asked)])
     positions = np.array([at for each in asked for at in each], np.int64)
     sizes, buffer = np.full(len(positions), 77, np.int64), bytearray(b"\xee" * (share * len(positions)))
@@ -24,7 +24,7 @@ def _read(paths: list[Path], asked: list[list[int]], share: int = SHARE) -> tupl
     assert nbytes == sizes[sizes > 0].sum()
     assert requests <= 2 * len(positions)
     shares = [bytes(buffer[at : at + share]) for at in range(0, len(buffer), share)]
-    return positions.tolist(), sizes.tolist(), shares
+    return sizes.tolist(), shares
 
 
 def test_random_files(tmp_path: Path, rng: random.Random) -> None:
@@ -36,31 +36,13 @@ def test_random_files(tmp_path: Path, rng: random.Random) -> None:
             file.write(data)
             file.truncate(len(data) + rng.choice((0, 10, 40_000)))
         whole, size = path.read_bytes(), path.stat().st_size
-        with path.open("rb") as file:
-            hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
-        stop = min(-(-hole // 20), size // 20) * 20
         places = [rng.choice((-1, rng.randrange(size), size, size + 5, 1 << 62, -2)) for _ in range(rng.randrange(4))]
-        for place in places:
-            at = max(0, stop - SHARE) if place == -1 else place
-            part = whole[at : min(at + SHARE, stop)] if place == -1 else whole[at : at + SHARE] if at >= 0 else None
-            expected.append((at, -1 if part is None else len(part), (part or b"").ljust(SHARE, b"\0")))
+        for at in places:
+            part = whole[at : at + SHARE] if at >= 0 else None
+            expected.append((-1 if part is None else len(part), (part or b"").ljust(SHARE, b"\0")))
         paths.append(path)
         asked.append(places)
     assert [*zip(*_read(paths, asked), strict=True)] == expected
-
-
-def test_where_the_end_cannot_be_told(tmp_path: Path) -> None:
-    """A hole between data, and no data at all."""
-    with (tmp_path / "holes").open("wb") as file:
-        file.write(b"x" * 100)
-        file.seek(1 << 20)
-        file.write(b"x" * 100)
-        file.truncate(2 << 20)
-    with (tmp_path / "nothing").open("wb") as file:
-        file.truncate(1 << 20)
-    (tmp_path / "empty").touch()
-    found = _read(sorted(tmp_path.iterdir()), [[-1]] * 3)
-    assert found == ([-2] * 3, [-1] * 3, [bytes(SHARE)] * 3)
 
 
 def test_what_else_there_may_be(tmp_path: Path) -> None:
@@ -69,7 +51,7 @@ def test_what_else_there_may_be(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     paths = [*sorted(tmp_path.iterdir()), tmp_path / "gone", Path("/dev/zero")]
-    assert _read(paths, [[0, -1]] * len(paths))[1:] == ([-1] * 10, [bytes(SHARE)] * 10)
+    assert _read(paths, [[0, -1]] * len(paths)) == ([-1] * 10, [bytes(SHARE)] * 10)
 
 
 @pytest.mark.parametrize(
@@ -88,5 +70,5 @@ def test_what_else_there_may_be(tmp_path: Path) -> None:
 )
 def test_wrong_arguments(paths: bytes, starts: list[int], positions: int, sizes: int, size: int) -> None:
     places, lengths = np.zeros(positions, np.int64), np.zeros(sizes, np.int64)
-    with pytest.raises(ValueError, match=r"need as many|do not ascend|has no share"):
+    with pytest.raises(ValueError, match=r"need|do not ascend|has no share"):
         read_queue_parts(paths, np.array(starts, np.int64), places, lengths, bytearray(size))

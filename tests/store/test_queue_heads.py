@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
-from rmqstore_spark.store.structures.queue_heads import last_units, many_places, places_in, queue_heads
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_heads import many_places, places_in, queue_ends
 
 UNIT = 20
 
@@ -43,20 +43,21 @@ def test_of_each_queue(tmp_path: Path, rng: random.Random) -> None:
         _queue(tmp_path / "T" / str(number), rng)
     made = [[Queue(str(tmp_path / "T" / str(number)), "T", number, Files()) for number in range(120)] for _ in range(2)]
     together, each = made
-    heads = queue_heads(together, FEW_UNITS, Files())
-    long = [row for row in range(120) if heads.counts[row] >= FEW_UNITS]
-    last, are_known = last_units([together[row] for row in long], Files())
-    for index, row in enumerate(long):
-        if are_known[index]:
-            assert last[index] == each[row].any_unit(each[row].end - 1)
-    assert are_known.sum() > 30
     asked = [
         sorted(rng.randrange(each[row].first - 2, each[row].stop + 2) for _ in range(row % 4)) for row in range(120)
     ]
     numbers = [np.array(some, np.int64) for some in asked]
     starts = np.cumsum([0, *map(len, asked)])
+    ends = queue_ends(together, 0, Files(), starts, np.concatenate(numbers))
     found, are_others = many_places(together, starts, np.concatenate(numbers), Files())
     for row, some in enumerate(numbers):
+        here = slice(starts[row], starts[row + 1])
+        if ends.are_known[row]:
+            assert together[row].in_files == each[row].in_files
+            assert ends.last[row].number == (each[row].end - 1 if ends.last.kinds[row] else -1)
+            assert not ends.last.kinds[row] or ends.last[row] == each[row].any_unit(each[row].end - 1)
         if len(some) and not are_others[starts[row]]:
-            assert (found[:, starts[row] : starts[row + 1]] == places_in(each[row], some)).all()
+            assert (found[:, here] == places_in(each[row], some)).all()
+            assert not ends.are_known[row] or (ends.places[:, here] == found[:, here]).all()
+    assert ends.are_known.sum() > 60
     assert (~are_others).sum() > 60

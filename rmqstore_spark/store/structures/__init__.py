@@ -11,7 +11,7 @@ The room answers: what do these files say? It believes nothing; what can be prov
   another one).
 * Logs of single queues: compaction (of compaction topics), tiered (a tiered store).
 * ConsumeQueues: consumequeue (`Queue`), queues (`ConsumeQueues`, all of a store), queue_cursor (`QueueCursor`, the one
-  search along a queue), queue_heads (the first units of many), queue_sizes, batch_numbers (which unit of a BatchCQ has
+  search along a queue), queue_heads (both ends of many), queue_sizes, batch_numbers (which unit of a BatchCQ has
   a queue offset), consumequeue_ext. Those in RocksDB: rocksdb_units (keys and values), rocksdb_queues (`RocksDBQueue`,
   a `Queue` of the same form), rocksdb_ends (the outer records of many).
 * Index files: indexfile (`IndexReader`).
