@@ -19,7 +19,7 @@ from rmqstore_spark.query.options import (
     parse_write_options,
 )
 from rmqstore_spark.query.stream_options import parse_stream_options
-from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_filters
+from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, SwitchedReader, takes_filters
 from rmqstore_spark.spark.schema import struct_of
 from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
@@ -86,8 +86,9 @@ class RmqStoreDataSource(DataSource):
             if options.table != MESSAGES:
                 return TableReader(options, schema)
             check_schema(schema)
-            takes = options.pushdown != "off" if is_sails else takes_filters(options.pushdown)
-            return (PushdownReader if takes else RmqStoreReader)(options, schema)
+            if is_sails:
+                return (RmqStoreReader if options.pushdown == "off" else PushdownReader)(options, schema)
+            return (SwitchedReader if takes_filters(options.pushdown) else RmqStoreReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> "RmqStoreStreamReader | RefusedStreamReader":
         """A reader that follows the stores."""

@@ -50,25 +50,57 @@ class RmqStoreReader(DataSourceReader):
 
 
 class PushdownReader(RmqStoreReader):
-    """A reader that Spark may push filters to. Where its switch is off, Spark refuses any reader with this method."""
+    """A reader that is given filters, as Sail does. Spark refuses one that has this method while its switch is off."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow the read. All filters are returned, so Spark evaluates them again, and pruning need not be exact."""
-        if self._options.as_original:  # filters are about other values than the stored ones
-            return filters
+        """Narrow the read. All filters are returned, so they are evaluated again, and pruning need not be exact."""
+        return _narrow(self, filters)
+
+
+class SwitchedReader(RmqStoreReader):
+    """A reader that Spark may push filters to where its switch is on, and that it does not refuse where it is off.
+
+    Nobody knows the switch when the reader is made. Spark 5.0 starts the worker that pushes filters also for a LIMIT,
+    which has a switch of its own; where filters are switched off, it refuses a reader with a `pushFilters` of its own
+    there, too. So the method is one of the object, and says that it is the base class's.
+
+    There is no `pushLimit` (Spark 5.0): one whose switch is off is refused, too; Spark offers no limit where filters
+    were returned, as all of them are; and a task stops reading when Spark has the rows that it needs.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        vars(self)["pushFilters"] = _AsInBaseClass(self)
+
+
+class _AsInBaseClass:
+    """`pushFilters` of a reader. `__func__` is where Spark looks whether a method is that of its base class."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: RmqStoreReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        return _narrow(self._reader, filters)
+
+
+def _narrow(reader: RmqStoreReader, filters: list[Filter]) -> list[Filter]:
+    """Have the reader read less than before where these filters say so. All of them are left for Spark."""
+    if not reader._options.as_original:  # else the filters are about other values than the stored ones
         from rmqstore_spark.spark.pushdown import selection_of
 
-        selection = self._options.selection.narrowed(selection_of(filters))
-        self._options = replace(self._options, selection=selection)
-        return filters
+        selection = reader._options.selection.narrowed(selection_of(filters))
+        reader._options = replace(reader._options, selection=selection)
+    return filters
 
 
 def takes_filters(pushdown: Pushdown) -> bool:
     """Should a reader that is made in this process take pushed filters?
 
-    Only the worker that Spark starts for pushing filters (spark.sql.python.filterPushdown.enabled) needs such a reader.
-    With `auto`, Spark must also keep the filters of several scans apart: PySpark 4.1 to 4.3 applies the last pushed
-    filters to every scan of a DataFrame. The fix (SPARK-58551) comes with `pushLimit`.
+    Only the worker that Spark starts for pushing filters (spark.sql.python.filterPushdown.enabled) needs such a reader;
+    Spark 5.0 starts it for limits, too. With `auto`, Spark must also keep the filters of several scans apart: PySpark
+    4.1 to 4.3 applies the last pushed filters to every scan of a DataFrame. SPARK-58551 mended it, and has `pushLimit`.
     """
     if pushdown == "off" or (pushdown == "auto" and not hasattr(DataSourceReader, "pushLimit")):
         return False

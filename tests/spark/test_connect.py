@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from support.patience import HANG
 
+from rmqstore_spark import Store
+
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_store"
 pytestmark = pytest.mark.spark
 
 # A process of its own: a program has either a classic session or a Connect one.
@@ -17,7 +20,7 @@ PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
 
-store, absent = sys.argv[1:]
+store, absent, sample = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 result = {"session": type(spark).__module__}
 
@@ -48,6 +51,16 @@ import rmqstore_spark
 rmqstore_spark.register(spark)
 result["registered"] = spark.read.format("rmqstore").load(store).count()
 
+names = "TABLE(SELECT * FROM VALUES ('retried-0'), ('level-2') AS failed(key))"
+history = spark.sql(f"SELECT asked, event, msgId FROM rmqstore_history('{sample}', {names})")
+result["history"] = sorted(map(list, history.collect()))
+got = spark.sql(f"SELECT topic, queueOffset FROM rmqstore_get('{sample}', '{result['history'][0][2]}')")
+result["got"] = sorted(map(list, got.collect()))
+try:
+    spark.sql("SELECT * FROM rmqstore_history('some/store', 'x')").collect()
+except Exception as error:
+    result["relative"]["function"] = str(error)
+
 spark.stop()
 print("RESULT", json.dumps(result))
 """
@@ -58,7 +71,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory, small_store: Path) -> dict
     """What PROGRAM saw. It runs in an empty directory, so that the package can only be found where it is installed."""
     cwd = tmp_path_factory.mktemp("connect")
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, small_store, cwd / "absent"],
+        [sys.executable, "-c", PROGRAM, small_store, cwd / "absent", SAMPLE],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -81,6 +94,14 @@ def test_reads_without_and_with_register(connect: dict[str, Any]) -> None:
     assert connect["registered"] == 60
 
 
+def test_history_and_get_in_sql(connect: dict[str, Any]) -> None:
+    store, names = Store(SAMPLE), ("retried-0", "level-2")
+    told = [[name, row["event"], row["msgId"]] for name in names for row in store.history(name).to_pylist()]
+    assert connect["history"] == sorted(told)
+    rows = store.get(connect["history"][0][2]).to_pylist()
+    assert connect["got"] == sorted([row["topic"], row["queueOffset"]] for row in rows) != []
+
+
 def test_projection_by_schema(connect: dict[str, Any]) -> None:
     assert connect["columns"] == ["queueOffset", "topic"]
     assert connect["rows"] == sorted([offset, "TopicA"] for offset in range(30) for _queue in range(2))
@@ -97,6 +118,6 @@ def test_a_bad_path_gives_one_line_of_ours(connect: dict[str, Any]) -> None:
 
 def test_relative_paths_are_refused(connect: dict[str, Any]) -> None:
     """The server's workers run in a directory of the session's, which is deleted with it: so would be what is saved."""
-    assert list(connect["relative"]) == ["load", "file", "save", "stream"]
+    assert list(connect["relative"]) == ["load", "file", "save", "stream", "function"]
     for name, error in connect["relative"].items():
         assert "a relative path: expected an absolute one" in error, name
