@@ -85,6 +85,7 @@ def as_json(summary: Summary) -> str:
         "emptyTopics": summary.empty_topics,
         "abort": summary.has_abort,
         "locked": summary.is_locked,
+        "pending": {kind.table: kind.count for kind in summary.pending},
         "problems": problems,
         "damage": summary.damage,
         "notRead": [{"path": place.path, "what": place.what} for place in summary.unknown],

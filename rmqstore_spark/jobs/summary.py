@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, counted
+from rmqstore_spark.jobs.pending import Pending, pending
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.run.told import heard
@@ -94,6 +95,7 @@ class Summary:
         topics: the topics with messages, the one with most messages first; empty if queues were not looked at.
         empty_topics: the number of other topics in the configuration.
         groups: the group that lags most first; empty in a repr.
+        pending: what waits in the store; empty in a repr.
         unknown: the places that the tables of messages, topics, queues, groups and offsets do not know.
         notable: what table `check` finds without reading the log; empty in a repr.
         damage: the damage of the log that was met on the way, in words; there may be more.
@@ -113,6 +115,7 @@ class Summary:
     topics: list[TopicSummary]
     empty_topics: int
     groups: list[GroupSummary]
+    pending: list[Pending]
     unknown: list[Elsewhere]
     notable: list[Finding]
     damage: list[str]
@@ -152,10 +155,17 @@ def _summary(store: Snapshot, is_close: bool) -> Summary:
         topics=topics,
         empty_topics=len(entries.keys() - {topic.topic for topic in topics}),
         groups=_groups(store, facts) if is_close and facts is not None else [],
+        pending=_pending(store, topics) if is_close and facts is not None else [],
         unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES] if is_close else [],
         notable=list(_notable(store, facts)) if is_close and facts is not None else [],
         damage=[],
     )
+
+
+def _pending(store: Snapshot, topics: list[TopicSummary]) -> list[Pending]:
+    """Sizes are exact where queues tell the topic of each message."""
+    messages = {topic.topic: topic.messages for topic in topics}
+    return pending(store, messages, is_quick=all(topic.is_exact for topic in topics))
 
 
 def _notable(store: Snapshot, facts: QueueFacts) -> Iterator[Finding]:

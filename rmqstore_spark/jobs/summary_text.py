@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from rmqstore_spark.amounts import duration_text, size_text
 from rmqstore_spark.errors import RmqStoreError, counted, one_line
+from rmqstore_spark.jobs.pending import pending_text
 from rmqstore_spark.jobs.summary import Summary, TopicSummary
 from rmqstore_spark.tables.check.problems import PROBLEMS, Finding, difference
 from rmqstore_spark.times import in_seconds, span_text
@@ -25,7 +26,8 @@ def as_text(root: str, summary: Summary | RmqStoreError) -> str:
 
 
 def facts(summary: Summary, most: int | None) -> list[str]:
-    """What `rmqstore show` says of a store before its topics: what is wrong, sizes, times, and what is not read.
+    """What `rmqstore show` says of a store before its topics: what is wrong, sizes, times, what waits, and what is
+    not read.
 
     Args:
         most: problems that are told one by one; None: all.
@@ -47,6 +49,8 @@ def facts(summary: Summary, most: int | None) -> list[str]:
     messages, queues = counted(summary.messages, "message"), counted(summary.queues, "queue")
     topics = f"{messages} in {queues} of {counted(len(summary.topics), 'topic')}"
     lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
+    if waiting := pending_text(summary.pending):
+        lines.append(waiting)
     lines += [one_line(f"not read: {place.path}: {place.what}") for place in summary.unknown]
     return lines
 

@@ -25,6 +25,7 @@ from support.patience import HANG
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS
+from rmqstore_spark.jobs import pending
 from rmqstore_spark.jobs.summary import MOST_TOPICS
 
 ROOT = Path(__file__).parents[2]
@@ -234,7 +235,7 @@ def test_a_page_has_what_show_tells() -> None:
     page, screen = Store(SAMPLE)._repr_html_(), [line.strip() for line in run("show", SAMPLE).out.splitlines()]
     head, *lines = re.findall(r"<b>(?:.*?)</b>|<div>([^<]+)</div>", page)
     assert head == ""
-    assert lines[:3] == screen[1:4]
+    assert lines[:4] == screen[1:5]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", page)]
     topics = {row[0]: row[1:5] for row in rows if len(row) == 7}
     groups = {row[0]: row[1:] for row in rows if len(row) == 4}
@@ -242,6 +243,26 @@ def test_a_page_has_what_show_tells() -> None:
     assert groups["partial-group"] == ["30", "0.2 s", "Plain"]
     plain = next(line.split() for line in screen if line.startswith("Plain "))
     assert plain[:5] == ["Plain", "4", "60", "28.2", "KiB"]
+
+
+def test_what_is_pending(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store = Store(SAMPLE)
+    wanted = {
+        "delayed": store.delayed()["state"].to_pylist().count("pending"),
+        "transactions": store.transactions()["state"].to_pylist().count("open"),
+        "inflight": store.inflight().num_rows,
+    }
+    assert json.loads(run("show", SAMPLE, "--format", "json").out)["pending"] == wanted
+    line = "pending: {delayed} delayed messages, {transactions} open transactions, {inflight} popped messages"
+    assert f"<div>{line.format(**wanted)}</div>" in store._repr_html_()
+    # A large log is not looked at for it.
+    monkeypatch.setattr(pending, "_MOST_LOG", 2**20)
+    line = "<div>pending: not counted: rmqstore delayed, rmqstore transactions, rmqstore inflight</div>"
+    assert line in store._repr_html_()
+    builder = stores.StoreBuilder(tmp_path)
+    builder.append("Plain")
+    builder.close()
+    assert "pending" not in Store(tmp_path)._repr_html_()
 
 
 @pytest.mark.parametrize("topics", [MOST_TOPICS, MOST_TOPICS + 1])

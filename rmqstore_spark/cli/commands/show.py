@@ -27,7 +27,7 @@ from rmqstore_spark.query.options import Use
             help="json: one object for each store, with all topics and groups [default: table]",
         ),
     ],
-    "What is in a store at a glance. Its size and time, the largest topics, the groups that lag.",
+    "What is in a store at a glance. Its size and time, what is pending, the largest topics, the groups that lag.",
     "/data/store",
 )
 def show(paths: Sequence[str], is_whole: bool, limit: int | None, form: str, given: dict[str, str]) -> int:
