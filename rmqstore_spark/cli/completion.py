@@ -1,10 +1,12 @@
-"""What a shell completes for options: columns, and the topics and groups of the store that stands on the line. What
-cannot be found out is not completed, without a word."""
+"""What a shell completes for options: columns, and the topics and groups of the store that stands on the line; and
+stores by their paths, as the shell itself does. What cannot be found out is not completed, without a word."""
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import click
+from click.shell_completion import CompletionItem
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import RmqStoreError
@@ -12,12 +14,23 @@ from rmqstore_spark.jobs.lag import COLUMNS as LAG_COLUMNS
 from rmqstore_spark.tables.registry import TABLES, table
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+CompletePath = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def words(known: Iterable[str]) -> Complete:
     """One of some words."""
     some = tuple(known)
     return lambda ctx, parameter, begin: [word for word in some if word.startswith(begin)]
+
+
+def directories(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Directories: the shell knows them."""
+    return [CompletionItem(begin, type="dir")]
+
+
+def files(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Files, and directories on the way to them."""
+    return [CompletionItem(begin, type="file")]
 
 
 def _columns(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
@@ -68,7 +81,7 @@ def _starts(ctx: click.Context, parameter: click.Parameter, begin: str) -> list[
     return words(["earliest", "latest", *(groups or ["group:"])])(ctx, parameter, begin)
 
 
-def _names(ctx: click.Context) -> list[tuple[set[str], set[str]]]:
+def _names(ctx: click.Context) -> Iterator[tuple[set[str], set[str]]]:
     """The topics and the groups of each store on the line."""
     from rmqstore_spark.cli.reading import stores_of
     from rmqstore_spark.store.structures.config import group_entries
@@ -76,20 +89,15 @@ def _names(ctx: click.Context) -> list[tuple[set[str], set[str]]]:
     # Where the option that is completed comes last, click has not given the other words to parameters.
     given = [*(ctx.params.get("paths") or ()), *filter(None, [ctx.params.get("path")])] or ctx.args
     logging.disable()
-    try:
-        return [
-            (
-                store.known_topics,
-                {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)},
-            )
-            for store in stores_of(given, {})
-        ]
-    except (RmqStoreError, OSError):
-        return []
+    for path in given:  # one by one, as a copy's target is no store yet
+        with contextlib.suppress(RmqStoreError, OSError):
+            for store in stores_of([path], {}):
+                groups = {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)}
+                yield store.known_topics, groups
 
 
 # By the option's name.
-COMPLETED: dict[str, Complete] = {
+COMPLETED: dict[str, Complete | CompletePath] = {
     "columns": _columns,
     "sort": _columns,
     "subscribe": _topics,
@@ -99,4 +107,7 @@ COMPLETED: dict[str, Complete] = {
     "groupOffset": _group_starts,
     "by": _usage_by,
     "partition_by": _parts,
+    "storePathCommitLog": directories,
+    "tiered": directories,
+    "configFrom": directories,
 }

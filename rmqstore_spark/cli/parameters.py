@@ -7,7 +7,7 @@ import click
 
 from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.bodies import FORMS
-from rmqstore_spark.cli.completion import COMPLETED, words
+from rmqstore_spark.cli.completion import COMPLETED, directories, files, words
 from rmqstore_spark.cli.template import MEANINGS
 from rmqstore_spark.errors import nearest
 from rmqstore_spark.query.option_types import GROUP_STARTS, PAIRS, PROPERTIES, TEXTS, Type
@@ -144,12 +144,12 @@ def _not_empty(ctx: click.Context, parameter: click.Parameter, path: str | None)
 
 def some_paths(metavar: str = "PATH...") -> click.Argument:
     """An argument: stores, or globs of stores."""
-    return click.Argument(["paths"], metavar=metavar, nargs=-1, required=True)
+    return click.Argument(["paths"], metavar=metavar, nargs=-1, required=True, shell_complete=directories)
 
 
 def one_path() -> click.Argument:
     """An argument: one store."""
-    return click.Argument(["path"])
+    return click.Argument(["path"], shell_complete=directories)
 
 
 def body_options() -> list[click.Parameter]:
@@ -213,6 +213,7 @@ def output_options(
             ["--output", "-o"],
             metavar="FILE",
             callback=_not_empty,
+            shell_complete=files,
             help="write to this file instead of showing it",
         ),
         click.Option(

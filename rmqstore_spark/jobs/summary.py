@@ -120,6 +120,11 @@ class Summary:
     notable: list[Finding]
     damage: list[str]
 
+    @property
+    def has_broken_config(self) -> bool:
+        """Is there a file of config/ that cannot be read, so that topics or groups may be missing?"""
+        return any(each.problem == "brokenConfig" for each in self.notable)
+
 
 def summarize(store: Snapshot, is_close: bool = True) -> Summary:
     """Summarize a store, with a few requests for each queue.

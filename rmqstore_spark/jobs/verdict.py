@@ -105,7 +105,8 @@ def _sentence(by_effect: Mapping[Effect, list[OfProblem]], is_tiered: bool) -> s
     clauses = [_clause(effect, by_effect[effect]) for effect in _CLAUSES if by_effect[effect]]
     if is_tiered:
         start, rest = "The tiered store can be read", " and has every message"
-    elif some := by_effect[Effect.STOPS]:
+    elif by_effect[Effect.STOPS]:
+        some = by_effect[Effect.STOPS] + by_effect[Effect.DOUBTS]
         start, rest = f"Most brokers will not start on this store ({_amounts(some)})", ""
     elif some := by_effect[Effect.DOUBTS]:
         start, rest = f"A broker will start without some of its configuration, or not at all ({_amounts(some)})", ""

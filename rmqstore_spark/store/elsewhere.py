@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import why_unread
 from rmqstore_spark.store.structures.kinds import KINDS, Kind, kind_with
 from rmqstore_spark.store.structures.rocksdb_config import config_in_rocksdb
 from rmqstore_spark.store.structures.rocksdb_popped import POPPED
@@ -79,17 +78,6 @@ def say_what_is_unknown(
         if place.option in options:
             continue
         log.warning("%s: %s: not read, so table %r lacks what is only there", one_line(place.path), place.what, table)
-
-
-def say_if_unread(store: Snapshot, name: str, table: str) -> None:
-    """Log a message where a file of config/ exists and cannot be read. For tables that found nothing in the file.
-
-    Args:
-        name: the file's name.
-    """
-    why = why_unread(store.root, name, store.files)
-    if why is not None:
-        log.warning("%s; so table %r lacks its contents", one_line(why), table)
 
 
 def offsets_elsewhere(store: Snapshot) -> Elsewhere | None:

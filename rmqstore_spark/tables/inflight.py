@@ -19,7 +19,7 @@ import pyarrow as pa
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import Numbers, Selection, Texts
-from rmqstore_spark.store.elsewhere import say_if_unread
+from rmqstore_spark.read.run.told import say_if_unread
 from rmqstore_spark.store.format.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import order_entries

@@ -672,6 +672,9 @@ def test_a_shell_completes_commands_and_options() -> None:
     assert told(
         **words, COMP_WORDS="rmqstore messages --subscribe"
     ) == "plain,--subscribe\nplain,--subscribePattern\n" + ("plain,--subscribe-pattern\n")
+    # What lies on disks is left to the shell.
+    assert told(**words, COMP_WORDS="rmqstore show /da") == "dir,/da\n"
+    assert told(**words | {"COMP_CWORD": "3"}, COMP_WORDS="rmqstore import /data/store or") == "file,or\n"
 
 
 @pytest.mark.parametrize(
@@ -689,7 +692,7 @@ def test_a_shell_completes_commands_and_options() -> None:
         (["queues", "{store}", "--format", "f"], ["feather"]),
         (["history", "{store}", "one", "--columns", "event,de"], ["event,details"]),
         (["usage", "{store}", "--by", "topic,ho"], ["topic,hour"]),
-        (["copy", "{store}", "--exclude-topic", "Orders2"], ["Orders2"]),
+        (["copy", "{store}", "{store}-new", "--exclude-topic", "Orders2"], ["Orders2"]),
         (["set-offsets", "{store}", "--group-offset", "slow=l"], ["slow=latest"]),
         (["messages", "{store}/nowhere", "--subscribe", "O"], []),
     ],

@@ -242,8 +242,24 @@ def test_a_broken_config_is_on_the_first_lines(store: Path, tmp_path: Path) -> N
     shutil.copytree(store, tmp_path / "store")
     (tmp_path / "store" / "config").mkdir(exist_ok=True)
     (tmp_path / "store" / "config" / "topics.json").write_text("{")
-    shown = run("show", tmp_path / "store").out.splitlines()
-    assert shown[1].startswith(f"  error: brokenConfig: {tmp_path}/store/config/topics.json: expected JSON")
+    told = run("show", tmp_path / "store")
+    assert told.out.splitlines()[1].startswith(
+        f"  error: brokenConfig: {tmp_path}/store/config/topics.json: expected JSON"
+    )
+    assert (told.code, run("topics", tmp_path / "store").code) == (3, 3)
+
+
+def test_offsets_that_cannot_be_read_are_told(store: Path, tmp_path: Path) -> None:
+    """Who lags is not "nobody", and a salvage says that groups lose their place."""
+    shutil.copytree(store, tmp_path / "store")
+    (tmp_path / "store" / "config").mkdir(exist_ok=True)
+    (tmp_path / "store" / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@')
+    for command in ("lag", "offsets", "groups"):
+        told = run(command, tmp_path / "store")
+        assert (told.code, "consumerOffset.json: expected JSON" in told.err) == (3, True)
+    saved = run("salvage", tmp_path / "store", tmp_path / "saved")
+    assert saved.code == 1
+    assert "does not know where consumer groups were" in " ".join(saved.out.split())
 
 
 # ---- bodies, and templates

@@ -6,6 +6,7 @@ import click
 
 from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.command import command
+from rmqstore_spark.cli.completion import directories, files
 from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.parameters import options_for
 from rmqstore_spark.errors import counted
@@ -15,8 +16,8 @@ from rmqstore_spark.writing import WriteMode
 
 @command(
     [
-        click.Argument(["path"], metavar="STORE"),
-        click.Argument(["file"], metavar="FILE|-"),
+        click.Argument(["path"], metavar="STORE", shell_complete=directories),
+        click.Argument(["file"], metavar="FILE|-", shell_complete=files),
         click.Option(
             ["--format", "kind"],
             type=click.Choice([*formats.FORMATS], case_sensitive=False),

@@ -42,7 +42,7 @@ def show(paths: Sequence[str], is_whole: bool, limit: int | None, form: str, giv
             click.echo()
         with progress_bars():
             summary = summarize(store)
-        is_damaged = is_damaged or bool(summary.damage)
+        is_damaged = is_damaged or bool(summary.damage) or summary.has_broken_config
         if form == "json":
             click.echo(as_json(summary))
         else:

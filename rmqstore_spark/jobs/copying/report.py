@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.copying.config import Config
 from rmqstore_spark.jobs.copying.source import Source
+from rmqstore_spark.store.structures.config import OFFSETS
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.write.build.kept_offsets import Lost
 
@@ -15,6 +16,10 @@ _REUSED = (
     "these messages are the last of the log, so the new store's queue goes on with these queueOffsets: config/ was set "
     "accordingly, but consumers that keep offsets elsewhere have to go back to the first of them; send the messages "
     "again if their producer can"
+)
+_NO_OFFSETS = (
+    "the new store does not know where consumer groups were: each begins where its clients say "
+    "(consumeFromWhere), unless set-offsets puts it elsewhere"
 )
 
 
@@ -57,7 +62,8 @@ def of_config(config: Config) -> Iterator[Finding]:
     """A row for each file of config/ that could not be parsed."""
     for name, why in config.unread.items():
         path = os.path.join(config.root, "config", name)
-        yield Finding("brokenConfig", path, expected="what a broker writes", found=why, count=None)
+        advice = _NO_OFFSETS if name in OFFSETS else None
+        yield Finding("brokenConfig", path, expected="what a broker writes", found=why, count=None, advice=advice)
 
 
 def of_queues(gaps: Iterable[Lost]) -> Iterator[Finding]:

@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import why_unread
+
 logger = logging.getLogger(__name__)
 
 
@@ -59,8 +63,19 @@ def say_passed_over(place: str) -> None:
 
 
 def say_lost(what: str) -> None:
-    """Report that messages are lost that no read can meet."""
+    """Report what is lost that no read can meet."""
     _say(what, is_lost=True)
+
+
+def say_if_unread(store: Snapshot, name: str, table: str) -> None:
+    """Report that a file of config/ exists and cannot be read. For tables that found nothing in the file.
+
+    Args:
+        name: the file's name.
+    """
+    why = why_unread(store.root, name, store.files)
+    if why is not None:
+        say_lost(f"{one_line(why)}; so table {table!r} lacks its contents")
 
 
 def say_mended(place: str, path: str) -> None:
