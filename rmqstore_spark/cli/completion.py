@@ -6,15 +6,24 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, FishComplete, add_completion_class, shell_complete
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.jobs.lag import COLUMNS as LAG_COLUMNS
 from rmqstore_spark.tables.registry import TABLES, table
 
+__all__ = ["COMPLETED", "directories", "files", "shell_complete", "words"]  # shell_complete knows Fish, below
+
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 CompletePath = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+@add_completion_class
+class Fish(FishComplete):
+    """As click's own, which cuts off what comes after a comma."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
 def words(known: Iterable[str]) -> Complete:

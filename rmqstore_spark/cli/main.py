@@ -55,7 +55,6 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         import click
         import rich  # noqa: F401
-        from click.shell_completion import shell_complete
     except ModuleNotFoundError as why:
         print(f"rmqstore: {why}; install the command line with: pip install click rich", file=sys.stderr)
         return WRONG_USE
@@ -64,6 +63,8 @@ def _run(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="rmqstore: %(message)s", handlers=[_ToStandardError()])
     command = Rmqstore()
     if instruction := os.environ.get(_COMPLETE):
+        from rmqstore_spark.cli.completion import shell_complete
+
         return shell_complete(command, {}, _NAME, _COMPLETE, instruction)
     try:
         # Not command.main(), which has an exit code of its own for a closed pipe.

@@ -666,6 +666,7 @@ def test_a_shell_completes_commands_and_options() -> None:
         return ran.stdout
 
     assert "_RMQSTORE_COMPLETE=bash_complete" in told(_RMQSTORE_COMPLETE="bash_source")
+    assert 'string split --max 1 ","' in told(_RMQSTORE_COMPLETE="fish_source")
     words = {"_RMQSTORE_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
     assert told(**words, COMP_WORDS="rmqstore me") == "plain,messages\n"
     words["COMP_CWORD"] = "2"
