@@ -435,8 +435,9 @@ def _bytes(chunks: Iterable[tuple[int, bytes | memoryview]]) -> Iterable[bytes |
 
 
 def _from(store: Snapshot, start: int) -> int | None:
-    """The physical offset from which units of queues are wanted; None: from the queues' beginning, without a search."""
-    return None if start == store.log.extents[0].start else start
+    """The physical offset from which units of queues are wanted; None: from the queues' beginning, as the units of what
+    comes before cost less than a search in each queue."""
+    return None if start - store.log.extents[0].start <= store.files.prices.search else start
 
 
 def _gaps(begins: _Array, ends: _Array, extent: Extent) -> Gaps | None:

@@ -288,6 +288,22 @@ def test_a_key_costs_one_read_of_the_batches(tmp_path: Path) -> None:
         assert files.requests - before < 150, wanted
 
 
+def test_what_it_costs_to_plan_a_look_up_of_a_key(tmp_path: Path) -> None:
+    """All queues are proved, also where an index begins some messages after the log: none is searched for its first
+    unit behind them, nor for the offsets of which all are selected."""
+    store = StoreBuilder(tmp_path, 1 << 24, 100_000, index=True, index_slots=1000, index_items=10_000)
+    store.append("Batches", b"", msg_id=None)  # in no index
+    for number in range(1600):
+        store.append("Batches", b"y", queue_id=number % 8, msg_id=f"M{number}")
+        store.append("TopicA", b"x" * 8000, msg_id=f"A{number}")
+    store.close()
+    _to_batch_queues(store)
+    files = reading.new_files()
+    ((_, access),) = plan(reading.options_of(tmp_path, subscribe="Batches", msgId="M7"), files).accesses
+    assert access.name == "index"
+    assert files.requests < 110  # 12 or so for each of the queues
+
+
 def test_where_units_begin_is_asked_of_queues_of_batches(tmp_path: Path, rng: random.Random) -> None:
     """A store of batches alone is cut into partitions without a walk through it."""
     store = StoreBuilder(tmp_path, 1 << 21, 100_000)

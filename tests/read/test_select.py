@@ -171,11 +171,12 @@ def test_rows_are_those_of_the_filtered_full_scan(prices: str, pushed: bool, pat
 
     check()
     if prices == "none":
-        assert paths.fruitful["Scanned"] > 100
-        assert paths.fruitful["Queued"] > 100
-        assert paths.pieces["Indexed"] > 10
-        assert paths.fruitful["Indexed"] > 2
-        assert paths.contradictions > 5
+        assert paths.fruitful["Scanned"] > 40
+        assert paths.fruitful["Queued"] > 10
+        assert paths.contradictions > 1
+        if settings().derandomize:  # else 60 examples may have no index
+            assert paths.pieces["Indexed"] > 10
+            assert paths.fruitful["Indexed"] > 2
 
 
 @pytest.mark.parametrize("pushed", [False, True], ids=["options", "filters"])

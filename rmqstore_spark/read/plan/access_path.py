@@ -406,7 +406,7 @@ def _selected_in(queue: Queue, selection: Selection) -> int:
     offsets = offsets_in(queue, selection)
     if offsets is None or offsets.is_empty:
         return 0
-    if queue.is_batch:
+    if queue.is_batch and offsets != ALL:
         least = queue.first if offsets.least <= 0 else max(queue.first, number_with(queue, offsets.least))
         return max(0, number_with(queue, offsets.most) + 1 - least)
     return max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))

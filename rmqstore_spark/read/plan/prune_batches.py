@@ -11,7 +11,7 @@ from rmqstore_spark.query.selection import Numbers
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.batch_numbers import number_with
+from rmqstore_spark.store.structures.batch_numbers import number_with, units_from
 from rmqstore_spark.store.structures.consumequeue import Queue
 
 _FEW = 64  # units that the log is asked for one by one
@@ -23,9 +23,10 @@ def parts_of_batches(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tu
     in order; None where queue and log do not agree on them."""
     if offsets.is_empty:
         return []
-    least = number_with(queue, offsets.least)
+    least, block = units_from(queue, offsets.least)
     first = max(least, queue.first)
-    block = queue.block(first, min(_FEW + 1, queue.end - first))  # mostly also the first unit after the offsets
+    wanted = min(_FEW + 1, queue.end - first)  # mostly also the first unit after the offsets
+    block = block.only(slice(wanted)) if len(block) >= wanted else queue.block(first, wanted)
     are_after = ~block.are_messages | (block.queue_offsets > offsets.most)
     is_few = bool(are_after.any())
     count = int(are_after.argmax()) if is_few else len(block)

@@ -192,7 +192,7 @@ class Claims:
 
     def up_to_other_kind(self) -> "Claims":
         """The first claims: those with a size, or those without, up to the first one of the other kind."""
-        if self.sizes is None or not len(self):
+        if self.sizes is None or self.sizes.all():
             return self
         others = np.flatnonzero((self.sizes == 0) != (self.sizes[0] == 0))
         some = self.part(0, int(others[0])) if len(others) else self
@@ -202,6 +202,8 @@ class Claims:
         """These claims, which have sizes and queue offsets, and others of which only the physical offsets are known."""
         assert self.sizes is not None
         assert self.queue_offsets is not None
+        if not len(others):
+            return self
         positions = np.union1d(self.positions, others)
         sizes, queue_offsets = np.zeros(len(positions), np.int32), np.full(len(positions), -1, np.int64)
         mine = np.searchsorted(positions, self.positions)

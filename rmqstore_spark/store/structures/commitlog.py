@@ -24,6 +24,7 @@ from rmqstore_spark.store.structures.segments import Segment
 from rmqstore_spark.store.structures.window import FIRST_WINDOW, WINDOW_SIZE, Window
 
 WINDOW_UNITS = 8192
+_FEW_CLAIMS = 128
 BIG_UNIT = 16 * 1024 * 1024  # bytes: the far end of a larger unit is read before the rest
 _FAR = WINDOW_SIZE // 2  # bytes: the same limit for a search, which passes most of the bytes that it reads
 _PEEK_SIZE = 2048  # bytes read first where one unit is asked for: enough for a message of a kilobyte
@@ -81,6 +82,7 @@ class SegmentReader:
         self._sums = BodySums(self._window)
         self._outline, self._outlined = memoryview(b""), (0, 0)  # the last outline; its unit's position and size
         self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
+        self._claims_at_once = _FEW_CLAIMS  # about as many as fit into a window
         self._scan_many = functools.partial(scan, positions=self._positions)
         self._scan_one = functools.partial(scan, positions=self._positions[:1])
 
@@ -251,10 +253,11 @@ class SegmentReader:
             the units that the filter chooses, or None; and `at`: the first claim not checked. A status other than
             LIMIT: the log has no such unit where that claim's unit should be.
         """
-        some = claims.part(first, first + WINDOW_UNITS).up_to_other_kind()
+        some = claims.part(first, first + self._claims_at_once).up_to_other_kind()
         offsets, lengths = np.empty((2, len(some)), np.int64)
         sizes = np.full(len(some), _PEEK_SIZE, np.int32) if some.sizes is None else some.sizes
         count = self._window.gather(some.positions, sizes, offsets, lengths)
+        self._claims_at_once = min(max(_FEW_CLAIMS, 2 * count), WINDOW_UNITS)
         run, walked = self._picked(some.part(0, count), offsets, lengths, chosen)
         if walked.at > 0 and walked.status is Status.MORE:
             walked = walked._replace(status=Status.LIMIT)  # the next claim comes with the next window
