@@ -123,5 +123,5 @@ def _duckdb() -> Any:
     try:
         import duckdb
     except ModuleNotFoundError:
-        raise OptionError("rmqstore sql needs DuckDB; install it with: pip install 'rmqstore-spark[sql]'") from None
+        raise OptionError("rmqstore sql needs DuckDB; install it with: pip install duckdb") from None
     return duckdb
