@@ -6,6 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV ?= .venv
 VENV41 ?= .venv-spark41
+VENV_ENGINES ?= .venv-engines
 VENV_DOCS ?= .venv-docs
 SANITIZED := build/sanitized
 PLATFORM := manylinux_2_17_$(shell uname -m)
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-fast test-long interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
-	sanitize sanitize-machine sanitize-portable fuzz test-spark41 clean
+	sanitize sanitize-machine sanitize-portable fuzz test-spark41 test-engines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -126,8 +127,11 @@ fuzz: $(VENV)/.installed ## attack the kernel's C with inputs that libFuzzer dra
 test-spark41: build $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
 	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)
 
+test-engines: build $(VENV_ENGINES)/.installed ## run the examples for Ray Data and Daft, which are large
+	$(VENV_ENGINES)/bin/python -m pytest tests/tables/test_engines.py $(ARGS)
+
 clean: ## remove all that was made, the virtual environments too
-	rm -rf $(VENV) $(VENV41) $(VENV_DOCS) build dist *.egg-info spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) $(VENV41) $(VENV_ENGINES) $(VENV_DOCS) build dist *.egg-info spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f native_io/*.so native_io/_*.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -144,6 +148,9 @@ $(VENV)/.installed: $(VENV)/.installed-demo
 
 $(VENV41)/.installed: setup.cfg pyproject.toml
 	$(call install,$(VENV41),test,"pyspark==4.1.*" pysail)
+
+$(VENV_ENGINES)/.installed: setup.cfg pyproject.toml
+	$(call install,$(VENV_ENGINES),test,"ray[data]" daft)
 
 # The website needs nothing of the package: what the code says stands in the pages (`make reference`).
 $(VENV_DOCS)/.installed: requirements-docs.txt

@@ -1,5 +1,5 @@
 """The examples for Ray Data and Daft, run with these libraries where they are installed. They are large, so they are no
-part of the extra `test`."""
+part of the extra `test`: `make test-engines` has an environment with them, and runs every night."""
 
 from __future__ import annotations
 
