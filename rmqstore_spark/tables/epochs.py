@@ -1,6 +1,7 @@
 """Table `epochs`: the terms of masters of a broker in controller mode."""
 
 import itertools
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,13 +14,17 @@ from rmqstore_spark.store.structures.epochs import epochs_of
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 
+log = logging.getLogger(__name__)
+
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     return batches(EPOCHS.schema, _epochs(store))
 
 
 def _epochs(store: Snapshot) -> Iterator[tuple[Any, ...]]:
-    path, epochs, _ = epochs_of(store.root, store.files)
+    path, epochs, wrong = epochs_of(store.root, store.files)
+    for file, why in wrong:
+        log.warning("%s: %s; %s", file, why, "it is passed over" if path is None else f"{path} is read instead")
     afters = [epoch.start for epoch in epochs[1:]]
     for (number, start), after in itertools.zip_longest(epochs, afters):
         end = store.end if after is None else after

@@ -19,6 +19,7 @@ from oracle.tiered import TierWriter
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from support import flavours
 from support.stream_copy import StreamCopy
 
 from rmqstore_spark.spark import stream_reader
@@ -119,6 +120,26 @@ def test_a_log_of_dledger(spark: SparkSession, tmp_path: Path) -> None:
         found = spark.read.parquet(str(tmp_path / "out")).collect()
         assert sorted(map(tuple, found)) == [(m.position, b"%d" % n) for n, m in enumerate(store.messages)]
     assert store.messages[-1].position > 2 * 4096
+
+
+@pytest.mark.slow
+@pytest.mark.long  # two queries for each
+@pytest.mark.parametrize(("name", "topic"), [("batchcq", "Bq"), ("dledger", "Dl")])
+def test_stores_of_real_brokers(name: str, topic: str, spark: SparkSession, tmp_path: Path) -> None:
+    """A log of DLedger, and batches: each message once, as a consumer got it, also over a restart and in micro-batches
+    that are smaller than a batch."""
+    root, seen = flavours.unpack(name, tmp_path)
+    consumed = [event for event in seen if event["event"] == "consumed" and event["topic"] == topic]
+    limits = {"maxOffsetsPerTrigger": 3} if stream_reader.IS_TOLD else {}
+    df = stream(spark, root, startingOffsets="earliest", subscribe=topic, **limits)
+    query = start(df, tmp_path, processingTime="0 seconds")
+    while query.lastProgress is None:
+        assert query.exception() is None
+        time.sleep(0.05)
+    query.stop()
+    start(df, tmp_path, availableNow=True).awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out")).select("queueId", "queueOffset", "msgId").collect()
+    assert sorted(map(tuple, found)) == sorted((m["queueId"], m["queueOffset"], m["msgId"]) for m in consumed)
 
 
 def test_a_tiered_store_is_no_stream(spark: SparkSession, tmp_path: Path) -> None:

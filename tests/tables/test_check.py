@@ -439,6 +439,13 @@ def planted_config(store: Planted) -> Iterator[tuple[Any, ...]]:
     yield "oldConfig", None, None, None, 1
 
 
+def planted_epochs(store: Planted) -> Iterator[tuple[Any, ...]]:
+    """One of two numbers is gone; the backup has both."""
+    (store.root / "epochFileCheckpoint").write_text("2\n0\n1-0\n2-\n")
+    (store.root / "epochFileCheckpoint.bak").write_text("2\n0\n1-0\n2-100\n")
+    yield "brokenEpochs", None, None, None, 1
+
+
 def planted_backups(store: Planted) -> Iterator[tuple[Any, ...]]:
     """Of a file that is gone, of one that is cut, of one that is none."""
     config(store, "topics.json.bak", '{"topicConfigTable":{"TopicA":{"readQueueNums":2}}}')
@@ -567,6 +574,10 @@ def offset_back(row: Row, root: Path) -> None:
     Path(row["file"]).write_text("{}")
 
 
+def epochs_back(row: Row, root: Path) -> None:
+    shutil.copy(f"{row['file']}.bak", row["file"])
+
+
 def drop_or_salvage(row: Row, root: Path) -> None:
     units = [reference.parse_unit(data, at) for at, data in reference.read_units(root)]
     has_later = any(unit.queue_id == row["queueId"] and unit.queue_offset > row["queueOffset"] for unit in units)
@@ -589,6 +600,7 @@ ADVICE: dict[str, Callable[[Row, Path], None]] = {
     "harmlessStray": move_out,
     "link": put_there,
     "offsetAheadOfQueue": offset_back,
+    "brokenEpochs": epochs_back,
 }
 
 

@@ -82,6 +82,21 @@ def test_a_backup_is_taken_where_the_file_is_not_right(text: str, tmp_path: Path
     assert _rows(tmp_path) == []
 
 
+def test_a_broken_epoch_file_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By the table, which reads the backup then, and by `check`."""
+    store = StoreBuilder(tmp_path)
+    store.append("TopicA")
+    store.close()
+    path = tmp_path / epochs.NAME
+    path.write_text(_epoch_file("1-0\n", crc=7))
+    (tmp_path / f"{epochs.NAME}.bak").write_text(_epoch_file("1-0\n"))
+    assert _rows(tmp_path) == [(1, 0, store.end)]
+    assert f"{path}: CRC 7, computed " in caplog.text
+    assert caplog.text.rstrip().endswith(f"; {path}.bak is read instead")
+    found = [row for row in Store(tmp_path).check().to_pylist() if row["problem"] == "brokenEpochs"]
+    assert [(row["severity"], row["file"]) for row in found] == [("warning", str(path))]
+
+
 def test_every_flipped_bit_of_an_epoch_file_is_seen(tmp_path: Path) -> None:
     sound = _epoch_file("1-0\n2-1000\n5-4096\n").encode()
     path = tmp_path / epochs.NAME

@@ -17,6 +17,7 @@ from rmqstore_spark.store.structures.config import (
     with_backup,
 )
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.epochs import epochs_of
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.layout import has_queues
@@ -42,7 +43,7 @@ def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
 
 
 def check_config_files(store: Snapshot) -> Iterator[Finding]:
-    """Files of config/ that cannot be read."""
+    """Files of config/, and epochs, that cannot be read."""
     looks = {name: _look(store, name) for name in MEMBERS if name not in store.sound_offsets}
     for name, (why, _) in looks.items():
         if why is not None:
@@ -53,6 +54,8 @@ def check_config_files(store: Snapshot) -> Iterator[Finding]:
             found, age = backup
             path = os.path.join(store.root, "config", name)
             yield Finding("oldConfig", path, expected="a file", found=f"{found}; a broker takes {name}.bak, {age}")
+    for path, why in epochs_of(store.root, store.files).wrong:
+        yield Finding("brokenEpochs", path, expected="what a broker writes", found=why)
 
 
 def _look(store: Snapshot, name: str) -> Looked:

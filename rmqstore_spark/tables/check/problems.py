@@ -476,6 +476,12 @@ PROBLEMS = {
         effect=Effect.DOUBTS,
         fix=Fix.CONFIG,
     ),
+    "brokenEpochs": Problem(
+        "warning",
+        "config",
+        "a broker in controller mode does not know from this file which master wrote what part of the log; the backup, "
+        "if it is whole, is read instead: restore the file, or let the replica copy its log from the master again",
+    ),
     "topicWithoutConfig": Problem(
         "warning",
         "config",
