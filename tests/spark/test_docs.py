@@ -54,6 +54,16 @@ def test_every_example_runs(page: str, spark: SparkSession, kitchen: Path) -> No
         whole = Store("sample_store").messages().read_all().num_rows
         assert pq.read_table(kitchen / "lake" / "daily").num_rows == whole
         assert DeltaTable(kitchen / "lake" / "stream").to_pyarrow_table(columns=["topic"]).num_rows == whole
+        # As after a crash between a commit to the lake and that to the checkpoint: the batch is handed over again.
+        for name, commits in (("daily", "daily_checkpoint"), ("stream", "stream_checkpoint")):
+            (committed,) = (kitchen / "lake" / commits / "commits").glob("[0-9]*")
+            for file in (committed, committed.with_name(f".{committed.name}.crc")):
+                file.unlink()
+            (block,) = [each for each in blocks(page, "python spark") if f"lake/{commits}" in each.text]
+            run_block(replace(block, text=with_paths(block.text, kitchen)), names)
+            assert committed.exists(), name
+        assert pq.read_table(kitchen / "lake" / "daily").num_rows == whole
+        assert DeltaTable(kitchen / "lake" / "stream").to_pyarrow_table(columns=["topic"]).num_rows == whole
 
 
 def test_examples_with_a_bucket(spark: SparkSession, kitchen: Path) -> None:
