@@ -20,7 +20,7 @@ from rmqstore_spark.store.format.system_topics import (
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table
 
-_MOST_MESSAGES, _MOST_LOG = 10_000, 256 << 20  # these take some 0.3 s
+_MOST_MESSAGES, _MOST_LOG = 5_000, 128 << 20  # these take at most some 0.4 s
 
 
 @dataclass(frozen=True)
