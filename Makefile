@@ -136,10 +136,13 @@ clean: ## remove all that was made, the virtual environments too
 	rm -f native_io/*.so native_io/_*.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# A comma would end an argument of `call`.
+DEMO_EXTRAS := cli,build
+
 # An environment is made anew only when the requirements change. (The kernel needs no stamp: setuptools compiles it
 # only when its sources changed.)
 $(VENV)/.installed-demo: setup.cfg pyproject.toml
-	$(call install,$(VENV),build)
+	$(call install,$(VENV),$(DEMO_EXTRAS))
 
 # What all other targets need, too.
 $(VENV)/.installed: $(VENV)/.installed-demo

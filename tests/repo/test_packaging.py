@@ -51,6 +51,13 @@ def test_kernel_loads_with_an_old_c_library() -> None:
         assert max((int(a), int(b)) for a, b in versions) <= tuple(map(int, promised)), name
 
 
+def test_demo_installs_what_it_shows() -> None:
+    """It ends with screens of `rmqstore`, in an environment that has nothing but what it asks for."""
+    assert "rmqstore_spark.cli" in (ROOT / "examples" / "demo.py").read_text()
+    asked = re.findall(r"^DEMO_EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert "cli" in asked[0].split(",")
+
+
 @pytest.mark.slow
 @pytest.mark.long  # the kernel is compiled
 def test_wheel_contents(wheel: Path) -> None:
