@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rmqstore_spark.errors import RmqStoreError, counted
 from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.store.format.system_topics import (
     REVIVE_PREFIX,
     SCHEDULE_TOPIC,
@@ -81,11 +82,14 @@ def _pending(store: Snapshot, messages: Mapping[str, int], is_quick: bool) -> It
 
 
 def _count(store: Snapshot, kind: _Kind) -> int | None:
-    """None if a table cannot be read, as of a damaged log."""
+    """None if the table lacks something: the log is damaged, or a file of config/ cannot be read."""
     found = table(kind.table)
-    try:
-        batches = list(found.rows(store, parse_options({"path": store.root, "table": kind.table}), None))
-    except RmqStoreError:
+    with heard(is_silent=True) as listener:
+        try:
+            batches = list(found.rows(store, parse_options({"path": store.root, "table": kind.table}), None))
+        except RmqStoreError:
+            return None
+    if listener.is_lost:
         return None
     rows: int = sum(
         batch.num_rows if kind.state is None else batch.column("state").to_pylist().count(kind.state)

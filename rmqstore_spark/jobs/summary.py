@@ -136,7 +136,8 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
     """
     with heard(is_silent=True) as listener:
         summary = _summary(store, is_close)
-    return replace(summary, damage=sorted(listener.heard))
+    waiting = _pending(store, summary.topics) if is_close else []
+    return replace(summary, damage=sorted(listener.heard), pending=waiting)
 
 
 def _summary(store: Snapshot, is_close: bool) -> Summary:
@@ -160,7 +161,7 @@ def _summary(store: Snapshot, is_close: bool) -> Summary:
         topics=topics,
         empty_topics=len(entries.keys() - {topic.topic for topic in topics}),
         groups=_groups(store, facts) if is_close and facts is not None else [],
-        pending=_pending(store, topics) if is_close and facts is not None else [],
+        pending=[],
         unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES] if is_close else [],
         notable=list(_notable(store, facts)) if is_close and facts is not None else [],
         damage=[],

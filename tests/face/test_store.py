@@ -259,6 +259,14 @@ def test_what_is_pending(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setattr(pending, "_MOST_LOG", 2**20)
     line = "<div>pending: not counted: rmqstore delayed, rmqstore transactions, rmqstore inflight</div>"
     assert line in store._repr_html_()
+    monkeypatch.undo()
+    # What a table lacks something for is not counted; it is no damage of the log.
+    shutil.copytree(SAMPLE, tmp_path / "broken")
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (tmp_path / "broken" / "config" / name).write_text("{")
+    told = json.loads(run("show", tmp_path / "broken", "--format", "json").out)
+    assert told["pending"] == {**wanted, "delayed": None}
+    assert told["damage"] == []
     builder = stores.StoreBuilder(tmp_path)
     builder.append("Plain")
     builder.close()
