@@ -11,9 +11,9 @@
 #include "unit.h"
 #include "walk.h"
 
-/* How many queues are remembered at once; a broker has fewer. A hostile log can name any number of queues: the filter
+/* How many queues are remembered at once, some 25 MB; a broker has fewer. A hostile log can name any number: the filter
  * then forgets them all, and asks again. */
-enum { RMQ_MOST_JUDGED = 1 << 16 };
+enum { RMQ_MOST_JUDGED = 1 << 18 };
 
 typedef struct {
     rmq_bounds store_timestamp; /* milliseconds */

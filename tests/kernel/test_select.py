@@ -27,7 +27,7 @@ from rmqstore_spark.store.format.units import BatchBuilder
 BASE = 1 << 40  # no position fits into 32 bits
 BLANK = 8
 I32, I64 = 1 << 31, 1 << 63
-MOST_JUDGED = 1 << 16  # select.h: so many queues are remembered
+MOST_JUDGED = 1 << 18  # select.h: so many queues are remembered
 
 Bounds = tuple[int, int]
 ALL: Bounds = (-I64, I64 - 1)
@@ -232,7 +232,7 @@ def _many_queues(queue_ids: npt.NDArray[np.int64]) -> tuple[bytes, Positions]:
 
 
 def test_more_queues_than_are_remembered(rng: random.Random) -> None:
-    """65536 are known, the next one makes the filter forget them all; and each is judged by its own bounds."""
+    """So many are known, the next one makes the filter forget them all; and each is judged by its own bounds."""
     ids = list(range(MOST_JUDGED))
     rng.shuffle(ids)
     again = rng.sample(ids, 1000)
