@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
 from rmqstore_spark.store.structures.queue_heads import many_places, places_in, queue_ends
 
 UNIT = 20
@@ -38,6 +38,17 @@ def _queue(directory: Path, rng: random.Random) -> None:
         (directory / f"{first + (1 << 30):020d}").mkdir()
 
 
+def _last(queue: Queue) -> int | None:
+    """The number of the last unit in use. Where the first ones end in zeros, no later one counts, but in a file that
+    takes more space than they need."""
+    shown = queue.block(queue.first, FEW_UNITS)
+    used, file = np.flatnonzero(shown.are_used), queue.in_files[0]
+    has_space = len(shown) * UNIT + 4096 < file.allocated < file.size
+    if len(used) and not shown.are_used[-1] and not has_space:
+        return int(shown.numbers[used[-1]])
+    return queue.end - 1 if queue.end > queue.first else None
+
+
 def test_of_each_queue(tmp_path: Path, rng: random.Random) -> None:
     for number in range(120):
         _queue(tmp_path / "T" / str(number), rng)
@@ -54,10 +65,11 @@ def test_of_each_queue(tmp_path: Path, rng: random.Random) -> None:
         here = slice(starts[row], starts[row + 1])
         if ends.are_known[row]:
             assert together[row].in_files == each[row].in_files
-            assert ends.last[row].number == (each[row].end - 1 if ends.last.kinds[row] else -1)
-            assert not ends.last.kinds[row] or ends.last[row] == each[row].any_unit(each[row].end - 1)
+            last = _last(each[row])
+            assert ends.last[row].number == (-1 if last is None else last)
+            assert last is None or ends.last[row] == each[row].any_unit(last)
         if len(some) and not are_others[starts[row]]:
             assert (found[:, here] == places_in(each[row], some)).all()
             assert not ends.are_known[row] or (ends.places[:, here] == found[:, here]).all()
-    assert ends.are_known.sum() > 60
-    assert (~are_others).sum() > 60
+    assert ends.are_known.sum() > 30
+    assert (~are_others).sum() > 40
