@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.query.option_values import Transaction
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE
-from rmqstore_spark.write.build import checked, stretch, topics, transactions
+from rmqstore_spark.store.structures.config import Table
+from rmqstore_spark.write.build import checked, stretch, transactions
 from rmqstore_spark.write.build.logfiles import InPlaceWriter, LogWriter
 from rmqstore_spark.write.build.messages import Messages
 from rmqstore_spark.write.build.store_files import StoreFiles
@@ -22,6 +23,7 @@ def append(
     change: Change,
     target: Target,
     messages: Messages,
+    table: Table,
     has_index: bool,
     known: Mapping[str, int],
     transaction: Transaction | None,
@@ -30,6 +32,7 @@ def append(
 
     Args:
         change: a change of the store; nothing is pending.
+        table: the store's topics (topics.load); those of the messages can be written to.
         has_index: whether the messages get index entries.
         known: the transactions that the store knows already.
         transaction: the transaction that the store is to know afterwards.
@@ -38,8 +41,6 @@ def append(
         RmqStoreError: the store is unchanged; or as Change.publish() says.
     """
     tree = messages.tree
-    table = topics.load(tree)
-    topics.refuse_unwritable(tree, table, messages.topics)
     last = target.segments[-1] if target.segments else None
     is_small = last is not None and stretch.fits(tree, last, target.end, messages.nbytes)
     _refuse_full_disk(target, messages, 0 if is_small else sum(target.end - s.start for s in target.segments[-1:]))

@@ -10,7 +10,7 @@ from rmqstore_spark.query.option_values import Transaction
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.write.append import append
-from rmqstore_spark.write.build import transactions
+from rmqstore_spark.write.build import topics, transactions
 from rmqstore_spark.write.build.brought import Brought
 from rmqstore_spark.write.build.logfiles import LogWriter
 from rmqstore_spark.write.build.messages import Messages
@@ -93,8 +93,10 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> int:
                 _replace(messages, settings, known)
             else:
                 sizes = settings.sizes
+                table = topics.load(tree)
+                topics.refuse_unwritable(tree, table, messages.topics)  # before their queues are missed
                 target = Target(root, sizes.or_defaults()) if new else inspect(tree, sizes, messages.topics)
-                append(change, target, messages, settings.index, known, settings.transaction)
+                append(change, target, messages, table, settings.index, known, settings.transaction)
     return messages.count
 
 

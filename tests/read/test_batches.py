@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from oracle import reference
 from oracle.stores import StoreBuilder
@@ -208,6 +209,15 @@ def test_written_rows_are_messages_of_their_own(real: tuple[Path, list[dict[str,
     units = store.messages(explodeBatches=False, columns="topic,body,sysFlag").read_all()
     with pytest.raises(BadRowError, match="expected no inner batch"):
         rmqstore_spark.write_store(str(tmp_path / "refused"), units)
+
+
+def test_an_append_to_batches_is_refused_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is said of queues that the topic lacks: it has others."""
+    root, _ = flavours.unpack("batchcq", tmp_path)
+    rows = pa.Table.from_pylist([{"topic": "Bq", "queueId": 0, "body": b"x"}])
+    with pytest.raises(rmqstore_spark.RmqStoreError, match=r"topic Bq has queue\.type BatchCQ: expected SimpleCQ"):
+        rmqstore_spark.write_store(root, rows, mode="append")
+    assert not caplog.records
 
 
 def _of_batches(root: Path, rng: random.Random) -> StoreBuilder:
