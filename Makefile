@@ -26,6 +26,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.installed-demo ## read sample_store and show what is in it
+	@ls native_io/*.so >/dev/null 2>&1 || echo "The kernel is compiled: a minute or two without a word"
 	@$(BIN)/python setup.py -q build_ext
 	@$(BIN)/python tools/with_spark.py examples/demo.py sample_store
 
