@@ -19,8 +19,8 @@ from rmqstore_spark.errors import StorageError
 Batches = Iterator[pa.RecordBatch]
 Keys = Sequence[tuple[str, str]]  # columns, each `ascending` or `descending`
 
-IN_MEMORY = 16 * 1024 * 1024  # bytes
-_PIECE = 1024 * 1024  # bytes of each run that are in memory while runs are merged
+IN_MEMORY = 8 * 1024 * 1024  # bytes
+_PIECE = 512 * 1024  # bytes of each run that are in memory while runs are merged
 _RUNS = 16  # so many runs are merged into one: few files are open, however many rows there are
 
 

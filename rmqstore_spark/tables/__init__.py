@@ -1,8 +1,8 @@
 """The tables of a store: a module for each table, and check for what is wrong.
 
 table has `Table`: columns, options, rows. registry names all tables and reads them; methods (generated) are those of
-`Store`. columns, entries, picked and positions are shared by several tables. topics, queues, groups, offsets, segments,
-consumequeue, indexfiles, index, checkpoint, epochs, logicqueues are read from the store's own files; delayed,
+`Store`. columns, entries, grouped, picked and positions are shared by several tables. topics, queues, groups, offsets,
+segments, consumequeue, indexfiles, index, checkpoint, epochs, logicqueues are read from the store's own files; delayed,
 transactions, inflight and traces are made of messages; usage adds messages up, from queues or the log; messages is the
 first table, and read by rmqstore_spark.read.
 unqueued counts what no queue file has. dataset gives any table to engines that take a `pyarrow.dataset.Dataset`,

@@ -6,23 +6,28 @@ timed messages in the same topic, and they are handled alike.
 Source: org.apache.rocketmq.broker.schedule.ScheduleMessageService, store.timer.TimerMessageStore.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from native_io import java_hashes
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.run.told import say_if_unread
+from rmqstore_spark.sorting import WaitingRows, in_order
 from rmqstore_spark.store.format.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import delay_offsets
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.structures.timer import timer_time
+from rmqstore_spark.tables.grouped import Bools, Indices, any_of, are_in, groups, true
 from rmqstore_spark.tables.picked import (
     OF_ROWS,
+    Sought,
     column,
     in_bulk,
     integers,
@@ -30,10 +35,7 @@ from rmqstore_spark.tables.picked import (
     of_topics,
     picked,
     picked_schema,
-    picked_table,
     rows_wanted,
-    text_keys,
-    with_ids,
 )
 from rmqstore_spark.tables.table import Part, Table
 
@@ -43,41 +45,44 @@ _READ = [
 ]
 TIMER_PROPERTIES = ("TIMER_OUT_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ROLL_TIMES")
 _MOST_TIME = 10**15  # milliseconds; later times fit no column
-_ROWS_AT_ONCE = 16 * 1024
-
-Bools = npt.NDArray[np.bool_]
+_ROWS_AT_ONCE = 8 * 1024
+_DELIVERIES = ["topic", "msgId", "reconsumeTimes", "commitLogOffset"]
+_TIMER_READ = ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
+_TIMED = pa.schema([*picked_schema(_READ, _TIMER_READ), pa.field("id", TEXT), pa.field("isCancel", pa.bool_())])
+_KINDS = pa.schema([*picked_schema(_DELIVERIES, []), pa.field("isDelivery", pa.bool_())])
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    kinds = [_levels(store, options), _timers(store, options)]  # both in the order of the log
-    order = np.argsort(np.concatenate([column(each, "commitLogOffset").to_numpy() for each in kinds]), kind="stable")
-    for at in range(0, len(order), _ROWS_AT_ONCE):
-        here, begin = order[at : at + _ROWS_AT_ONCE], 0
-        some = []
-        for each in kinds:
-            some.append(each.take(pa.array(here[(here >= begin) & (here < begin + len(each))] - begin)))
-            begin += len(each)
-        rows = pa.concat_tables(some).sort_by("commitLogOffset")
-        wanted = rows_wanted(options, column(rows, "realTopic"), column(rows, "storeTimestamp"))
-        yield from rows.filter(wanted).to_batches()
+    asked = _Asked()
+    found = itertools.chain(_levels(store, options), _timers(store, options))
+    in_log_order = in_order(_FOUND, found, [("commitLogOffset", "ascending")])
+    waiting = WaitingRows(_FOUND, asked.among(in_log_order))
+    delivered = asked.delivered(store, options, waiting)
+    for batch in waiting:
+        states = pc.if_else(
+            pa.array(are_in(batch.column("commitLogOffset").to_numpy(), delivered)), "delivered", batch.column("state")
+        )
+        columns = [states if name == "state" else batch.column(name) for name in DELAYED.schema.names]
+        wanted = rows_wanted(options, batch.column("realTopic"), batch.column("storeTimestamp"))
+        yield pa.RecordBatch.from_arrays(columns, schema=DELAYED.schema).filter(wanted)
 
 
 # ---- levels
 
 
-def _levels(store: Snapshot, options: ReadOptions) -> pa.Table:
-    parked = picked_table(store, options, of_topics(SCHEDULE_TOPIC), _READ, ["REAL_TOPIC"])
-    levels = integers(column(parked, "queueId"), 0) + 1
-    due = _due_times(store, parked)
+def _levels(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     next_offsets = delay_offsets(store.root, store.files)
     if not next_offsets:
         say_if_unread(store, "delayOffset.json", DELAYED.name)
-    offsets = column(parked, "queueOffset").to_numpy()
-    pending = offsets >= np.array([next_offsets.get(level, 0) for level in levels.tolist()], np.int64)
-    delivered = ~pending
-    delivered |= _found_delivered(store, options, parked, pending & _is_due(store, due))
-    states = pc.if_else(pa.array(delivered), "delivered", "pending")
-    return _table("level", states, due, pa.array(levels.astype(np.int32)), parked)
+    batches = picked(store, options, of_topics(SCHEDULE_TOPIC), _READ, ["REAL_TOPIC"])
+    for parked in in_bulk(batches, picked_schema(_READ, ["REAL_TOPIC"]), _ROWS_AT_ONCE):
+        levels = integers(column(parked, "queueId"), 0) + 1
+        due = _due_times(store, parked)
+        begins = np.array([next_offsets.get(level, 0) for level in levels.tolist()], np.int64)
+        pending = column(parked, "queueOffset").to_numpy() >= begins
+        states = pc.if_else(pa.array(pending), "pending", "delivered")
+        asked = pending & _is_due(store, due)
+        yield from _found("level", states, due, pa.array(levels.astype(np.int32)), parked, asked)
 
 
 def _due_times(store: Snapshot, parked: pa.Table) -> pa.Array:
@@ -91,14 +96,16 @@ def _due_times(store: Snapshot, parked: pa.Table) -> pa.Array:
         rows = np.flatnonzero(queue_ids == queue.queue_id)
         if len(rows) == 0:
             continue
-        units, _ = queue.units(int(offsets[rows].min()), 1 << 62)
-        at = np.searchsorted(units.queue_offsets, offsets[rows])
-        rows, at = rows[at < len(units.queue_offsets)], at[at < len(units.queue_offsets)]
-        same = (units.queue_offsets[at] == offsets[rows]) & (units.positions[at] == positions[rows])
-        times = _without_addresses(store, queue.queue_id, units.tags_codes[at[same]])
-        fits = (times >= 0) & (times < _MOST_TIME)
-        due[rows[same][fits]] = times[fits]
-        known[rows[same][fits]] = True
+        stop = min(queue.stop, int(offsets[rows].max()) + 1)
+        for units in queue.blocks(int(offsets[rows].min()), stop):
+            units = units.only(units.are_messages)
+            at = np.searchsorted(units.queue_offsets, offsets[rows])
+            here, at = rows[at < len(units)], at[at < len(units)]
+            same = (units.queue_offsets[at] == offsets[here]) & (units.positions[at] == positions[here])
+            times = _without_addresses(store, queue.queue_id, units.tags_codes[at[same]])
+            fits = (times >= 0) & (times < _MOST_TIME)
+            due[here[same][fits]] = times[fits]
+            known[here[same][fits]] = True
     return pa.array(due, LONG, mask=~known)
 
 
@@ -114,40 +121,42 @@ def _without_addresses(store: Snapshot, queue_id: int, codes: npt.NDArray[np.int
 # ---- timers
 
 
-def _timers(store: Snapshot, options: ReadOptions) -> pa.Table:
-    units = picked_table(
-        store, options, of_topics(TIMER_TOPIC), _READ, ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
-    )
-    is_pop = pc.starts_with(pc.fill_null(column(units, "REAL_TOPIC"), ""), REVIVE_PREFIX)
-    is_cancel = pc.and_(pc.invert(is_pop), pc.is_valid(column(units, "TIMER_DEL_UNIQKEY")))
-    cancels = units.select(["REAL_TOPIC", "TIMER_DEL_UNIQKEY", "TIMER_OUT_MS"]).filter(is_cancel)
-    timed = _first_of_each(units.filter(pc.invert(pc.or_(is_pop, is_cancel))))
-    del units  # of which `timed` has copies
-    out = numbers(column(timed, "TIMER_OUT_MS"))
-    due = deliver_times(timed)
-    cancelled = _are_cancelled(timed, cancels)
-    is_past = integers(out, 1 << 60) <= timer_time(store.root, store.files)
-    # A message may have been delivered before it was cancelled.
-    ambiguous = ~is_past & _is_due(store, out) | is_past & cancelled
-    delivered = is_past & ~cancelled | _found_delivered(store, options, timed, ambiguous)
-    undelivered = pc.if_else(pa.array(cancelled), "cancelled", "pending")
-    states = pc.if_else(pa.array(delivered), "delivered", undelivered)
-    return _table("timer", states, due, pa.nulls(len(timed), INT), timed)
+def _timers(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    now = timer_time(store.root, store.files)
+    # A message that waits longer than the wheel turns is appended repeatedly: the first unit of each is taken.
+    by = ["REAL_TOPIC", "id", "TIMER_OUT_MS"]
+    for units, begins in groups(_TIMED, _timer_units(store, options), by, ["isCancel", "commitLogOffset"]):
+        is_cancel = true(column(units, "isCancel"))
+        is_timed = ~is_cancel[begins]  # else there is none but cancels
+        cancelled = any_of(is_cancel, begins)[is_timed]
+        timed = units.take(pa.array(begins[is_timed]))
+        out = numbers(column(timed, "TIMER_OUT_MS"))
+        is_past = integers(out, 1 << 60) <= now
+        # A message may have been delivered before it was cancelled.
+        ambiguous = ~is_past & _is_due(store, out) | is_past & cancelled
+        undelivered = pc.if_else(pa.array(cancelled), "cancelled", "pending")
+        states = pc.if_else(pa.array(is_past & ~cancelled), "delivered", undelivered)
+        yield from _found("timer", states, deliver_times(timed), pa.nulls(len(timed), INT), timed, ambiguous)
 
 
-def _key(units: pa.Table, name: str = "msgId") -> pa.Array:
-    """The key that the units of one timed message share; null for a unit without msgId."""
-    return text_keys(column(units, "REAL_TOPIC"), column(units, name), column(units, "TIMER_OUT_MS"))
+def _timer_units(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Units of timed messages, and for each recall one for each id that it may name: msgId, or, since 5.4.0, the msgId
+    behind topic and plus."""
+    for units in picked(store, options, of_topics(TIMER_TOPIC), _READ, _TIMER_READ):
+        is_pop = pc.starts_with(pc.fill_null(units.column("REAL_TOPIC"), ""), REVIVE_PREFIX)
+        units = units.filter(pc.invert(is_pop))
+        is_cancel = pc.is_valid(units.column("TIMER_DEL_UNIQKEY"))
+        timed, cancels = units.filter(pc.invert(is_cancel)), units.filter(is_cancel)
+        yield _with_id(timed, timed.column("msgId"), is_cancel=False)
+        named, topics = (cancels.column(name).to_pylist() for name in ("TIMER_DEL_UNIQKEY", "REAL_TOPIC"))
+        yield _with_id(cancels, pa.array(named, TEXT), is_cancel=True)
+        behind = (name.removeprefix(f"{topic}+") for name, topic in zip(named, topics, strict=True))
+        ids = [other if other != name else None for name, other in zip(named, behind, strict=True)]
+        yield _with_id(cancels, pa.array(ids, TEXT), is_cancel=True)
 
 
-def _first_of_each(units: pa.Table) -> pa.Table:
-    """The first unit of each timed message: a message that waits longer than the wheel turns is appended repeatedly."""
-    offsets = column(units, "commitLogOffset").cast(pa.string())
-    keys = pc.coalesce(_key(units), offsets).dictionary_encode()
-    codes = keys.indices.to_numpy().astype(np.int64)
-    first = np.zeros(len(keys.dictionary), np.int64)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]
-    return units if len(first) == len(units) else units.take(pa.array(first))
+def _with_id(units: pa.RecordBatch, ids: pa.Array, *, is_cancel: bool) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*units.columns, ids, pa.array(np.full(len(units), is_cancel))], schema=_TIMED)
 
 
 def deliver_times(timed: pa.Table) -> pa.Array:
@@ -167,14 +176,6 @@ def deliver_times(timed: pa.Table) -> pa.Array:
     return pc.if_else(pc.less(pc.abs(due), _MOST_TIME), due, pa.scalar(None, LONG))
 
 
-def _are_cancelled(timed: pa.Table, cancels: pa.Table) -> Bools:
-    """True for timed messages that a recall names: by msgId, since 5.4.0 also by topic, a plus and msgId."""
-    named = _key(cancels, "TIMER_DEL_UNIQKEY").drop_null()
-    ids = pc.binary_join_element_wise(column(timed, "REAL_TOPIC"), column(timed, "msgId"), "+")
-    with_topic = text_keys(column(timed, "REAL_TOPIC"), ids, column(timed, "TIMER_OUT_MS"))
-    return _true(pc.or_(pc.is_in(_key(timed), named), pc.is_in(with_topic, named)))
-
-
 # ---- both
 
 
@@ -184,47 +185,70 @@ def _is_due(store: Snapshot, due: pa.Array) -> Bools:
     return integers(due, 1 << 60) <= (0 if last is None else last // 1000)
 
 
-def _found_delivered(store: Snapshot, options: ReadOptions, parked: pa.Table, asked: Bools) -> Bools:
-    """True for the messages asked about that are stored again after they were parked, under the topic that they were
-    parked for and with the same number of retries."""
-    found = np.zeros(len(parked), bool)
-    rows = np.flatnonzero(asked & _true(pc.is_valid(column(parked, "msgId"))))
-    if len(rows) == 0:
-        return found
-    some = parked.select(["REAL_TOPIC", "msgId", "reconsumeTimes", "commitLogOffset"]).take(pa.array(rows))
-    topics = [topic for topic in column(some, "REAL_TOPIC").unique().to_pylist() if topic]
-    offsets = column(some, "commitLogOffset").to_numpy()
-    keys = _deliveries(some, "REAL_TOPIC").dictionary_encode()
-    later = np.full(len(keys.dictionary), -1, np.int64)
-    columns = ["topic", "msgId", "reconsumeTimes", "commitLogOffset"]
-    selection = with_ids(topics, column(some, "msgId"), int(offsets.min()))
-    for batch in in_bulk(picked(store, options, selection, columns, []), picked_schema(columns, [])):
-        at = integers(pc.index_in(_deliveries(batch, "topic"), keys.dictionary), -1)
-        np.maximum.at(later, at[at >= 0], column(batch, "commitLogOffset").to_numpy()[at >= 0])
-    codes = integers(keys.indices, -1)  # none where the topic is not known
-    found[rows] = (codes >= 0) & (np.append(later, -1)[codes] > offsets)
-    return found
+class _Asked:
+    """Which of the messages asked about are stored again after they were parked, under the topic that they were parked
+    for and with the same number of retries. Of each message asked about, 4 bytes are held; of each one found, 8."""
+
+    def __init__(self) -> None:
+        self._sought = Sought()
+        self._hashes: list[npt.NDArray[np.int32]] = []  # of msgIds
+
+    def among(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same rows, of _FOUND. Those that are asked about are remembered."""
+        for batch in batches:
+            asked = _of_asked(batch)
+            self._sought.add(*(asked.column(name) for name in ("topic", "msgId", "commitLogOffset")))
+            self._hashes.append(np.unique(java_hashes(asked.column("msgId"))))
+            yield batch
+
+    def delivered(self, store: Snapshot, options: ReadOptions, waiting: Iterable[pa.RecordBatch]) -> Indices:
+        """The physical offsets of those that are delivered, in order.
+
+        Args:
+            waiting: the rows that were looked at.
+        """
+        found = [np.zeros(0, np.int64)]
+        if self._sought.rows:
+            kinds = itertools.chain(map(_of_asked, waiting), self._deliveries(store, options))
+            for rows, begins in groups(_KINDS, kinds, _DELIVERIES[:3], []):
+                offsets, is_delivery = column(rows, "commitLogOffset").to_numpy(), true(column(rows, "isDelivery"))
+                last = np.maximum.reduceat(np.where(is_delivery, offsets, -1), begins)
+                later = np.repeat(last, np.diff(np.append(begins, len(rows))))
+                found.append(offsets[~is_delivery & (later > offsets)])
+        return np.sort(np.concatenate(found))
+
+    def _deliveries(self, store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+        """The messages that may be a delivery."""
+        hashes = np.unique(np.concatenate(self._hashes))
+        for batch in picked(store, options, self._sought.selection, _DELIVERIES, []):
+            batch = batch.filter(pa.array(are_in(java_hashes(batch.column("msgId")), hashes)))
+            yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(np.ones(len(batch), bool))], schema=_KINDS)
 
 
-def _deliveries(units: pa.Table, topic: str) -> pa.Array:
-    """The key that a waiting message and its delivery share; null where a part of it is unknown."""
-    times = column(units, "reconsumeTimes").cast(pa.string())
-    return text_keys(column(units, topic), column(units, "msgId"), times)
+def _of_asked(found: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of _FOUND that are asked about, as those of _KINDS."""
+    asked = found.filter(pc.and_(found.column("isAsked"), pc.is_valid(found.column("msgId"))))
+    columns = [asked.column(name) for name in ("REAL_TOPIC", *_DELIVERIES[1:])]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(np.zeros(len(asked), bool))], schema=_KINDS)
 
 
-def _table(kind: str, states: pa.Array, due: pa.Array, levels: pa.Array, parked: pa.Table) -> pa.Table:
+def _found(
+    kind: str, states: pa.Array, due: pa.Array, levels: pa.Array, parked: pa.Table, asked: Bools
+) -> Iterator[pa.RecordBatch]:
+    """Rows of _FOUND.
+
+    Args:
+        asked: for each message, does its state depend on whether it is stored again?
+    """
     columns = [
-        pa.repeat(kind, len(parked)),
+        pa.array([kind] * len(parked), TEXT),
         states,
         pc.multiply(due, 1000).cast(TIME),
         levels,
-        *(column(parked, name) for name in DELAYED.schema.names[4:]),
+        *(column(parked, name) for name in _FOUND.names[4:-1]),
+        pa.array(asked),
     ]
-    return pa.Table.from_arrays(columns, schema=DELAYED.schema)
-
-
-def _true(column: pa.Array) -> Bools:
-    return pc.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    yield from pa.Table.from_arrays(columns, schema=_FOUND).to_batches()
 
 
 DELAYED = Table(
@@ -244,4 +268,8 @@ DELAYED = Table(
     ),
     options=OF_ROWS,
     rows=_rows,
+)
+
+_FOUND = pa.schema(
+    [*DELAYED.schema, pa.field("REAL_TOPIC", TEXT), pa.field("reconsumeTimes", INT), pa.field("isAsked", pa.bool_())]
 )

@@ -9,31 +9,35 @@ Source: org.apache.rocketmq.broker.processor.PopMessageProcessor, PopReviveServi
 BatchAckMsg; broker.offset.ConsumerOrderInfoManager.
 """
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import Numbers, Selection, Texts
 from rmqstore_spark.read.run.told import say_if_unread
+from rmqstore_spark.sorting import in_order
 from rmqstore_spark.store.format.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import order_entries
 from rmqstore_spark.store.structures.layout import queue_id_of
 from rmqstore_spark.tables.columns import batches
+from rmqstore_spark.tables.grouped import groups
 from rmqstore_spark.tables.picked import HOW_TO_READ, picked
 from rmqstore_spark.tables.table import Part, Table
 
 _MOST_BODY = 1 << 20  # bytes; a checkpoint has some hundred bytes
 _MOST_MESSAGES = 1 << 16  # in a checkpoint; a broker gives 32 at most, as bits of an int say which are acknowledged
+_ROWS_AT_ONCE = 16 * 1024
 _MOST_OFFSET = 1 << 62
 _MOST_TIME = 10**15  # milliseconds; later times fit no column
-
-Offsets = dict[tuple[str, int], dict[int, int]]  # by topic and queueId: by queueOffset
 
 
 class _Message(NamedTuple):
@@ -47,17 +51,30 @@ class _Message(NamedTuple):
     queue_offset: int
 
 
-def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    popped = _popped(store, options)
-    counts = _reconsumed(store, options, popped)
-    rows = [
-        (m.group, m.topic, m.queue_id, m.queue_offset, m.pop_time, until, _count_in(counts, m))
-        for m, until in popped.items()
+# What a log or a database tells of a popped message: where several tell of the same one, the last of them counts.
+_TOLD = pa.schema(
+    [
+        *(pa.field(name, TEXT) for name in ("group", "topic")),
+        pa.field("queueId", INT),
+        *(pa.field(name, LONG) for name in ("start", "popTime", "queueOffset")),
+        pa.field("kind", INT),
+        pa.field("until", LONG),  # the time (ms) at which it is visible again
     ]
-    rows += _in_order(store)
-    wanted = sorted(row for row in rows if options.selection.queue(row[1], row[2]) is not None)
-    times = ((*row[:4], 1000 * row[4], 1000 * row[5], row[6]) for row in wanted)
-    return batches(INFLIGHT.schema, times)
+)
+_POPPED, _ACKNOWLEDGED, _IN_ROCKSDB = range(3)
+
+
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    ordered = batches(
+        INFLIGHT.schema,
+        ((*row[:4], 1000 * row[4], 1000 * row[5], row[6]) for row in _in_order(store) if _is_wanted(options, row)),
+    )
+    keys = [(name, "ascending") for name in INFLIGHT.schema.names]
+    return in_order(INFLIGHT.schema, itertools.chain(_popped(store, options), ordered), keys)
+
+
+def _is_wanted(options: ReadOptions, row: tuple[Any, ...]) -> bool:
+    return options.selection.queue(row[1], row[2]) is not None
 
 
 def _now(store: Snapshot) -> int:
@@ -69,20 +86,35 @@ def _now(store: Snapshot) -> int:
 # ---- checkpoints and acknowledgements
 
 
-def _popped(store: Snapshot, options: ReadOptions) -> dict[_Message, int]:
-    """The messages in flight, each with the time (ms) at which it is visible again."""
-    now = _now(store)
-    found: dict[_Message, int] = {}
+def _popped(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The rows for messages in flight that are not popped in order."""
+    told = batches(_TOLD, _told(store, options))
+    for rows, begins in groups(_TOLD, told, _TOLD.names[:6], ["kind"]):
+        last = rows.take(pa.array(np.append(begins[1:], len(rows)) - 1))
+        last = last.filter(pc.not_equal(last.column("kind"), _ACKNOWLEDGED))
+        for batch in last.to_batches(_ROWS_AT_ONCE):
+            found = [row for row in zip(*batch.to_pydict().values(), strict=True) if _is_wanted(options, row)]
+            again = _reconsumed(store, options, found)
+            flying = (
+                (group, topic, queue_id, offset, 1000 * popped, 1000 * until, again.get((topic, queue_id, offset), 0))
+                for group, topic, queue_id, _, popped, offset, _, until in found
+            )
+            yield from batches(INFLIGHT.schema, flying)
+
+
+def _told(store: Snapshot, options: ReadOptions) -> Iterator[tuple[Any, ...]]:
+    """Rows of _TOLD: messages that were popped, and are invisible unless acknowledged; and acknowledgements."""
+    now, first = _now(store), _MOST_TIME
     for record in _records(store, options, {"ck"}):
         pop_time, invisible = _number(record, "pt", _MOST_TIME), _number(record, "it", _MOST_TIME)
         if pop_time is not None and invisible is not None and pop_time + invisible > now:
-            found.update((message, pop_time + invisible) for message in _given(record, pop_time))
-    if found:
+            first = min(first, pop_time)
+            yield from ((*message, _POPPED, pop_time + invisible) for message in _given(record, pop_time))
+    if first < _MOST_TIME:
         for record in _records(store, options, {"ack", "bAck"}):
-            for message in _acknowledged(record):
-                found.pop(message, None)
-    found.update((message, until) for message, until in _in_rocksdb(store) if until > now)
-    return found
+            if (_number(record, "pt", _MOST_TIME) or 0) >= first:
+                yield from ((*message, _ACKNOWLEDGED, 0) for message in _acknowledged(record))
+    yield from ((*message, _IN_ROCKSDB, until) for message, until in _in_rocksdb(store) if until > now)
 
 
 def _in_rocksdb(store: Snapshot) -> Iterator[tuple[_Message, int]]:
@@ -132,7 +164,7 @@ def _acknowledged(record: dict[str, Any]) -> Iterator[_Message]:
     start, pop_time = _number(record, "so"), _number(record, "pt", _MOST_TIME)
     several = record.get("aol")
     for offset in several if isinstance(several, list) else [record.get("ao")]:
-        if start is not None and pop_time is not None and type(offset) is int:
+        if start is not None and pop_time is not None and type(offset) is int and 0 <= offset < 2 * _MOST_OFFSET:
             message = _message(record, start, pop_time, offset)
             if message is not None:
                 yield message
@@ -151,21 +183,23 @@ def _number(record: dict[str, Any], name: str, limit: int = _MOST_OFFSET) -> int
     return found if type(found) is int and 0 <= found < limit else None
 
 
-def _reconsumed(store: Snapshot, options: ReadOptions, popped: dict[_Message, int]) -> Offsets:
-    """The number of earlier deliveries of messages that were popped from retry topics; of others it is 0."""
-    counts: Offsets = {}
-    for message in popped:
-        if message.topic.startswith(RETRY_PREFIX):
-            counts.setdefault((message.topic, message.queue_id), {})[message.queue_offset] = 0
-    for (topic, queue_id), offsets in counts.items():
+def _reconsumed(store: Snapshot, options: ReadOptions, rows: list[tuple[Any, ...]]) -> dict[tuple[str, int, int], int]:
+    """The number of earlier deliveries of messages that were popped from retry topics; others had none.
+
+    Args:
+        rows: of _TOLD.
+    """
+    counts: dict[tuple[str, int, int], int] = {}
+    queues: dict[tuple[str, int], list[int]] = {}
+    for _, topic, queue_id, _, _, offset, _, _ in rows:
+        if topic.startswith(RETRY_PREFIX):
+            queues.setdefault((topic, queue_id), []).append(offset)
+    for (topic, queue_id), offsets in queues.items():
         selection = Selection(assigned={topic: frozenset({queue_id})}, queue_offset=Numbers.of(*offsets))
         for batch in picked(store, options, selection, ["queueOffset", "reconsumeTimes"], []):
-            offsets.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            for offset, count in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                counts[topic, queue_id, offset] = count
     return counts
-
-
-def _count_in(counts: Offsets, message: _Message) -> int:
-    return counts.get((message.topic, message.queue_id), {}).get(message.queue_offset, 0)
 
 
 # ---- in order

@@ -20,8 +20,6 @@ OF_ROWS = HOW_TO_READ | {"subscribe", "subscribePattern", "startingTimestamp", "
 
 _FEW = 4096  # up to this many ids are looked up one by one; for more, the whole topic is read
 _MOST_REPEATED = 16  # times that an id may come, of those that are looked up one by one
-_MANY_ROWS = 256 * 1024
-_ROWS_COPIED = 8 * 1024
 _WHOLE_NUMBER = "^-?[0-9]{1,15}$"  # also as milliseconds that fit an Arrow timestamp[us]
 
 
@@ -49,17 +47,7 @@ def picked_schema(columns: Sequence[str], properties: Sequence[str]) -> pa.Schem
     return pa.schema([*arrow_schema(list(columns)), *texts])
 
 
-def picked_table(
-    store: Snapshot, options: ReadOptions, selection: Selection, columns: Sequence[str], properties: Sequence[str]
-) -> pa.Table:
-    """The messages of picked() as one table, each column in one piece. Copies of the columns are kept, as a batch that
-    was read keeps the memory of all its properties."""
-    batches = picked(store, options, selection, columns, properties)
-    some = [each.combine_chunks() for each in in_bulk(batches, picked_schema(columns, properties), _ROWS_COPIED)]
-    return pa.concat_tables(some).combine_chunks()
-
-
-def in_bulk(batches: Iterator[pa.RecordBatch], schema: pa.Schema, most: int = _MANY_ROWS) -> Iterator[pa.Table]:
+def in_bulk(batches: Iterator[pa.RecordBatch], schema: pa.Schema, most: int) -> Iterator[pa.Table]:
     """The same rows, many at a time: for work whose cost is mostly in its start."""
     some: list[pa.RecordBatch] = []
     for batch in batches:
@@ -75,18 +63,36 @@ def of_topics(*topics: str) -> Selection:
     return Selection(topic=Texts(among=frozenset(topics)))
 
 
-def with_ids(topics: Sequence[str], ids: pa.Array, start: int) -> Selection:
-    """A selection with at least the messages of some topics that have one of these msgIds and are stored at a physical
-    offset or after it.
+class Sought:
+    """Messages that are looked for by msgId under some topics, as far as they are stored after others: gathered from
+    these, batch by batch."""
 
-    Args:
-        ids: texts; nulls and repeated ones do not count.
-    """
-    selection = replace(of_topics(*topics), commit_log_offset=Numbers(start))
-    if len(ids) > _MOST_REPEATED * _FEW:  # then it takes too much memory to count the different ones
-        return selection
-    ids = ids.unique().drop_null()
-    return replace(selection, msg_id=frozenset(ids.to_pylist())) if len(ids) <= _FEW else selection
+    def __init__(self) -> None:
+        self.rows = 0
+        self._topics: set[str] = set()
+        self._ids: list[pa.Array] = []
+        self._are_known = True
+        self._start = 1 << 62
+
+    def add(self, topics: pa.Array, ids: pa.Array, offsets: pa.Array) -> None:
+        """Look for messages of these topics and ids from these physical offsets on. What has no id is found in its
+        whole topic alone."""
+        if not len(ids):
+            return
+        self.rows += len(ids)
+        self._topics.update(topic for topic in topics.unique().to_pylist() if topic)
+        self._start = min(self._start, pc.min(offsets).as_py())
+        self._are_known &= not ids.null_count and self.rows <= _MOST_REPEATED * _FEW  # more are too many to count
+        self._ids = [*self._ids, ids.unique()] if self._are_known else []
+
+    @property
+    def selection(self) -> Selection:
+        """A selection with at least these messages."""
+        selection = replace(of_topics(*self._topics), commit_log_offset=Numbers(self._start))
+        if not self._ids:
+            return selection
+        ids = pa.chunked_array(self._ids).unique()
+        return replace(selection, msg_id=frozenset(ids.to_pylist())) if len(ids) <= _FEW else selection
 
 
 def rows_wanted(options: ReadOptions, topics: pa.Array, times: pa.Array) -> pa.Array:
@@ -117,11 +123,6 @@ def times(texts: pa.Array) -> pa.Array:
 def integers(column: pa.Array, default: int) -> npt.NDArray[np.int64]:
     """A column of whole numbers, with a default for null."""
     return pc.fill_null(column.cast(pa.int64()), default).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def text_keys(*columns: pa.Array) -> pa.Array:
-    """Keys that tell rows apart by several texts; null where one of the texts is null."""
-    return pc.binary_join_element_wise(*columns, "\0")
 
 
 def column(table: pa.Table | pa.RecordBatch, name: str) -> Any:

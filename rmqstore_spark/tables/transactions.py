@@ -9,17 +9,19 @@ Source: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageService
 transaction.rocksdb.TransactionalMessageRocksDBService.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.run.told import say_if_unread
+from rmqstore_spark.sorting import WaitingRows, in_order
 from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.format.system_topics import (
     GIVEN_UP_TOPIC,
@@ -29,50 +31,89 @@ from rmqstore_spark.store.format.system_topics import (
     ROCKSDB_OP_TOPIC,
 )
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.tables.grouped import Bools, Indices, any_of, are_in, groups, true
 from rmqstore_spark.tables.picked import (
     OF_ROWS,
+    Sought,
     column,
     integers,
     numbers,
     of_topics,
     picked,
-    picked_table,
+    picked_schema,
     rows_wanted,
-    text_keys,
-    with_ids,
 )
 from rmqstore_spark.tables.table import Part, Table
 
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its offset is the broker's progress in asking producers (MixAll)
-_ROWS_AT_ONCE = 16 * 1024
-_IDS = ["realTopic", "msgId"]
 _STATES = np.array(["open", "committed", "rolledBack", "givenUp"])
 
-Bools = npt.NDArray[np.bool_]
-Indices = npt.NDArray[np.int64]
+_READ = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "realTopic", "msgId", "keys"]
+_PROPERTIES = ["PGROUP", "__transactionId__", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"]
+_HALVES = picked_schema(_READ, _PROPERTIES)
+# What is known of a half message; isCopy: it is not one, but stands among those given up.
+_KNOWN = pa.schema([*_HALVES, *(pa.field(name, pa.bool_()) for name in ("isCommitted", "isEnded", "isCopy"))])
+_OP = ["topic", "queueId", "body", "commitLogOffset"]
+_COMMIT = ["preparedTransactionOffset", "msgId"]
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    halves = picked_table(
-        store,
-        options,
-        of_topics(HALF_TOPIC, ROCKSDB_HALF_TOPIC),
-        ["topic", "queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "realTopic", "msgId", "keys"],
-        ["PGROUP", "__transactionId__", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"],
-    )
-    if len(halves) == 0:
+    commits = Sought()
+    halves = WaitingRows(_HALVES, _halves(store, options, commits))
+    if not commits.rows:
         return
-    groups = _Groups.of(halves)
-    states = _states(store, options, halves, groups)
-    for at in range(0, len(groups.first), _ROWS_AT_ONCE):
-        here = slice(at, at + _ROWS_AT_ONCE)
-        first, last = (halves.take(pa.array(rows[here])) for rows in (groups.first, groups.last))
-        table = _table(_STATES[states[here]], first, last)
-        wanted = rows_wanted(options, column(table, "realTopic"), column(table, "storeTimestamp"))
-        yield from table.filter(wanted).to_batches()
+    known = itertools.chain(_known(store, options, halves, commits), _given_up(store, options))
+    if not store.consumer_offsets:
+        say_if_unread(store, "consumerOffset.json", TRANSACTIONS.name)
+    found = (
+        batch
+        for rows, begins in groups(_KNOWN, known, ["realTopic", "msgId"], ["isCopy", "commitLogOffset"])
+        for batch in _transactions(store, options, rows, begins).to_batches()
+    )
+    yield from in_order(TRANSACTIONS.schema, found, [("commitLogOffset", "ascending")])
 
 
-def _table(states: npt.NDArray[np.str_], first: pa.Table, last: pa.Table) -> pa.Table:
+def _halves(store: Snapshot, options: ReadOptions, commits: Sought) -> Iterator[pa.RecordBatch]:
+    """All half messages. What commits them is to be looked for."""
+    for batch in picked(store, options, of_topics(HALF_TOPIC, ROCKSDB_HALF_TOPIC), _READ, _PROPERTIES):
+        commits.add(*(batch.column(name) for name in ("realTopic", "msgId", "commitLogOffset")))
+        yield batch
+
+
+def _known(
+    store: Snapshot, options: ReadOptions, halves: Iterable[pa.RecordBatch], sought: Sought
+) -> Iterator[pa.RecordBatch]:
+    """The half messages, and whether they are committed or ended."""
+    commits = _Commits(store, options, sought.selection)
+    ended = _Ended.of(store, options)
+    for batch in halves:
+        if len(batch):
+            no = np.zeros(len(batch), bool)
+            flags = [commits.name(batch), ended.name(batch), no]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *map(pa.array, flags)], schema=_KNOWN)
+
+
+def _given_up(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The copies of half messages in the topic of those given up."""
+    for batch in picked(store, options, of_topics(GIVEN_UP_TOPIC), _READ, _PROPERTIES):
+        no, yes = (pa.array(np.full(len(batch), flag)) for flag in (False, True))
+        yield pa.RecordBatch.from_arrays([*batch.columns, no, no, yes], schema=_KNOWN)
+
+
+def _transactions(store: Snapshot, options: ReadOptions, rows: pa.Table, begins: Indices) -> pa.Table:
+    """The rows of the table for transactions: of each, its half messages in the order of the log, then the copies."""
+    committed, ended, copied = (
+        any_of(true(column(rows, name)), begins) for name in ("isCommitted", "isEnded", "isCopy")
+    )
+    halves = np.add.reduceat(~true(column(rows, "isCopy")), begins, dtype=np.int64)
+    first, last = (rows.take(pa.array(at[halves > 0])) for at in (begins, begins + halves - 1))
+    states = [flags[halves > 0] for flags in (committed, ended, copied)]
+    states[2] = states[2] | _are_passed(store, last)
+    table = _table(_STATES[np.select(states, [1, 2, 3], 0)], first, last)
+    return table.filter(rows_wanted(options, column(table, "realTopic"), column(table, "storeTimestamp")))
+
+
+def _table(states: Any, first: pa.Table, last: pa.Table) -> pa.Table:
     """Rows of the table.
 
     Args:
@@ -94,135 +135,105 @@ def _table(states: npt.NDArray[np.str_], first: pa.Table, last: pa.Table) -> pa.
     return pa.Table.from_arrays(columns, schema=TRANSACTIONS.schema)
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """The half messages grouped by transaction.
+class _Commits:
+    """The messages that commit half messages, in the order of the physical offsets that they name."""
+
+    def __init__(self, store: Snapshot, options: ReadOptions, selection: Selection) -> None:
+        commits = self._read(store, options, selection)
+        self._following = in_order(picked_schema(_COMMIT, []), commits, [(_COMMIT[0], "ascending")])
+        self._next = next(self._following, None)
+
+    @staticmethod
+    def _read(store: Snapshot, options: ReadOptions, selection: Selection) -> Iterator[pa.RecordBatch]:
+        for batch in picked(store, options, selection, ["sysFlag", *_COMMIT], []):
+            is_commit = pc.equal(pc.bit_wise_and(batch.column("sysFlag"), TRANSACTION_TYPE), TRANSACTION_COMMIT)
+            yield batch.filter(is_commit).select(_COMMIT)
+
+    def name(self, halves: pa.RecordBatch) -> Bools:
+        """True for half messages that one of them names, and whose msgId it has, or neither has one. The msgId is
+        compared because 0, a valid physical offset, may also stand for none.
+
+        Args:
+            halves: in the order of the log, after those of the last call.
+        """
+        offsets = halves.column("commitLogOffset").to_numpy()
+        committed = np.zeros(len(offsets), bool)
+        for commits in self._up_to(int(offsets[-1])):
+            named = commits.column("preparedTransactionOffset").to_numpy()
+            at = np.minimum(np.searchsorted(offsets, named), len(offsets) - 1)
+            id_of_half, id_of_commit = halves.column("msgId").take(pa.array(at)), commits.column("msgId")
+            are_without = true(pc.and_(pc.is_null(id_of_half), pc.is_null(id_of_commit)))
+            may_be_same = true(pc.equal(id_of_half, id_of_commit)) | are_without & (named != 0)
+            committed[at[(offsets[at] == named) & may_be_same]] = True
+        return committed
+
+    def _up_to(self, offset: int) -> Iterator[pa.RecordBatch]:
+        """Those that name an offset up to this one, without those that were given before."""
+        while self._next is not None:
+            count = int(np.searchsorted(self._next.column("preparedTransactionOffset").to_numpy(), offset, "right"))
+            yield self._next.slice(0, count)
+            if count < len(self._next):
+                self._next = self._next.slice(count)
+                return
+            self._next = next(self._following, None)
+
+
+class _Ended(NamedTuple):
+    """The half messages that op messages name.
 
     Attributes:
-        of_half: the number of each half message's transaction; transactions are numbered in the order of the log.
-        first, last: the row of the first and the last half message of each transaction.
+        offsets: their queue offsets, by queueId, in order.
+        positions: the physical offsets of those that are in RocksDB.
     """
 
-    of_half: Indices
-    first: Indices
-    last: Indices
+    offsets: dict[int, Indices]
+    positions: Indices
 
     @classmethod
-    def of(cls, halves: pa.Table) -> "_Groups":
-        offsets = column(halves, "commitLogOffset").cast(pa.string())
-        keys = pc.coalesce(text_keys(column(halves, "realTopic"), column(halves, "msgId")), offsets)
-        of_half = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-        rows = np.arange(len(of_half))
-        count = int(of_half.max()) + 1
-        first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        first[of_half[::-1]] = rows[::-1]
-        last[of_half] = rows
-        return cls(of_half, first, last)
+    def of(cls, store: Snapshot, options: ReadOptions) -> "_Ended":
+        offsets: dict[int, list[Indices]] = {}
+        positions = [np.zeros(0, np.int64)]
+        for batch in picked(store, options, of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), _OP, ["TRANS_OFFSET"]):
+            is_rocksdb = pc.equal(batch.column("topic"), ROCKSDB_OP_TOPIC)
+            positions.append(integers(numbers(batch.column("TRANS_OFFSET").filter(is_rocksdb)).drop_null(), 0))
+            batch = batch.filter(pc.invert(is_rocksdb))
+            lists = pc.split_pattern(_ascii(batch.column("body")), ",")
+            number = numbers(lists.flatten())
+            queues = integers(batch.column("queueId"), 0)[pc.list_parent_indices(lists).to_numpy()]
+            queues, found = queues[true(pc.is_valid(number))], integers(number.drop_null(), 0)
+            for queue_id in np.unique(queues).tolist():
+                offsets.setdefault(queue_id, []).append(found[queues == queue_id])
+        return cls({name: np.unique(np.concatenate(some)) for name, some in offsets.items()}, np.concatenate(positions))
 
-    def any(self, halves: Bools) -> Bools:
-        """True for transactions with a half message for which `halves` is true."""
-        found = np.zeros(len(self.first), bool)
-        found[self.of_half[halves]] = True
+    def name(self, halves: pa.RecordBatch) -> Bools:
+        """True for half messages that are named, also where they stood before their producer was asked."""
+        is_plain = true(pc.equal(halves.column("topic"), HALF_TOPIC))
+        found = ~is_plain & np.isin(halves.column("commitLogOffset").to_numpy(), self.positions)
+        queue_ids = integers(halves.column("queueId"), 0)
+        offsets = integers(halves.column("queueOffset"), 0)
+        before = integers(numbers(halves.column("TRAN_PREPARED_QUEUE_OFFSET")), -1)
+        for queue_id in np.unique(queue_ids).tolist():
+            named = self.offsets.get(queue_id, np.zeros(0, np.int64))
+            here = is_plain & (queue_ids == queue_id)
+            found |= here & (are_in(offsets, named) | are_in(before, named))
         return found
 
 
-def _states(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Groups) -> npt.NDArray[np.int8]:
-    """The state of each transaction, as an index of _STATES."""
-    committed = groups.any(_are_committed(store, options, halves))
-    ended = groups.any(_have_op(store, options, halves))
-    given_up = _are_given_up(store, options, halves, groups)
-    codes: npt.NDArray[np.int8] = np.select([committed, ended, given_up], np.arange(1, 4, dtype=np.int8), np.int8(0))
-    return codes
-
-
-def _are_committed(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
-    """True for half messages that a message of their topic names and whose msgId it has. The msgId is compared because
-    0, a valid physical offset, may also stand for none."""
-    topics = [topic for topic in column(halves, "realTopic").unique().to_pylist() if topic]
-    offsets = column(halves, "commitLogOffset").to_numpy()
-    found = [np.zeros(0, np.int64)]
-    selection = with_ids(topics, column(halves, "msgId"), int(offsets[0]))
-    columns = ["sysFlag", "preparedTransactionOffset", "msgId"]
-    for batch in picked(store, options, selection, columns, []):
-        is_commit = pc.equal(pc.bit_wise_and(batch.column("sysFlag"), TRANSACTION_TYPE), TRANSACTION_COMMIT)
-        batch = batch.filter(is_commit)
-        named = batch.column("preparedTransactionOffset").to_numpy()
-        at = np.minimum(np.searchsorted(offsets, named), len(offsets) - 1)
-        same = pc.equal(column(halves, "msgId").take(pa.array(at)), batch.column("msgId"))
-        may_be_same = _true(same) | (named != 0) & _true(pc.is_null(same))
-        found.append(at[(offsets[at] == named) & may_be_same])
-    committed = np.zeros(len(offsets), bool)
-    committed[np.concatenate(found)] = True
-    return committed
-
-
-def _have_op(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
-    """True for half messages that op messages name."""
-    queues, offsets, positions = [], [], [np.zeros(0, np.int64)]
-    columns = ["topic", "queueId", "body", "commitLogOffset"]
-    for batch in picked(store, options, of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), columns, ["TRANS_OFFSET"]):
-        is_rocksdb = pc.equal(batch.column("topic"), ROCKSDB_OP_TOPIC)
-        position = pc.if_else(is_rocksdb, numbers(batch.column("TRANS_OFFSET")), pa.scalar(None, LONG))
-        positions.append(integers(position.drop_null(), 0))
-        lists = pc.split_pattern(_ascii(batch.column("body")), ",")
-        queue = batch.column("queueId").take(pc.list_parent_indices(lists))
-        number = numbers(lists.flatten())
-        is_number = pc.and_(pc.is_valid(number), pc.invert(is_rocksdb).take(pc.list_parent_indices(lists)))
-        queues.append(integers(queue.filter(is_number), 0))
-        offsets.append(integers(number.filter(is_number), 0))
-    named = pa.table({"queue": _joined(queues), "offset": _joined(offsets)})
-    is_plain = _true(pc.equal(column(halves, "topic"), HALF_TOPIC))
-    by_position = np.isin(column(halves, "commitLogOffset").to_numpy(), np.concatenate(positions)) & ~is_plain
-    queue_ids = integers(column(halves, "queueId"), 0)
-    before = integers(numbers(column(halves, "TRAN_PREPARED_QUEUE_OFFSET")), -1)  # before the producer was asked
-    found = _pairs_in(queue_ids, integers(column(halves, "queueOffset"), 0), named) | _pairs_in(
-        queue_ids, before, named
-    )
-    return by_position | found & is_plain
-
-
-def _pairs_in(queue_ids: Indices, offsets: Indices, named: pa.Table) -> Bools:
-    """True for (queue, offset) pairs that are among the named ones."""
-    found = np.zeros(len(offsets), bool)
-    queues, numbers_named = named.column("queue").to_numpy(), named.column("offset").to_numpy()
-    for queue_id in np.unique(queue_ids).tolist():
-        of_queue = queue_ids == queue_id
-        found[of_queue] = np.isin(offsets[of_queue], numbers_named[queues == queue_id])
-    return found
-
-
-def _are_given_up(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Groups) -> Bools:
+def _are_passed(store: Snapshot, last: pa.Table) -> Bools:
     """True for transactions that the broker no longer asks about: their last half message is before the next one that
-    the broker looks at, or a copy is in the topic of those given up."""
-    rows = pa.array(groups.last)
-    last = halves.select(["topic", "queueId", "queueOffset"]).take(rows)
-    if not store.consumer_offsets:
-        say_if_unread(store, "consumerOffset.json", TRANSACTIONS.name)
+    the broker looks at."""
     next_offsets = store.consumer_offsets.get((_CHECK_GROUP, HALF_TOPIC), {})
     queue_ids, offsets = integers(column(last, "queueId"), 0), integers(column(last, "queueOffset"), 0)
     passed = np.zeros(len(offsets), bool)
     for queue_id, offset in next_offsets.items():
         passed |= (queue_ids == queue_id) & (offsets < offset)
-    passed &= _true(pc.equal(column(last, "topic"), HALF_TOPIC))
-    copies = picked_table(store, options, of_topics(GIVEN_UP_TOPIC), _IDS, [])
-    if not len(copies):
-        return passed
-    keys = text_keys(*(column(halves, name).take(rows) for name in _IDS))
-    return passed | _true(pc.is_in(keys, text_keys(*(column(copies, name) for name in _IDS)).drop_null()))
+    return passed & true(pc.equal(column(last, "topic"), HALF_TOPIC))
 
 
 def _ascii(bodies: pa.Array) -> pa.Array:
     """Bodies as text; empty for a body that cannot be that of an op message."""
     texts = [body.decode("ascii") if body is not None and body.isascii() else "" for body in bodies.to_pylist()]
     return pa.array(texts, pa.string())
-
-
-def _joined(arrays: list[Indices]) -> Indices:
-    return np.concatenate([np.zeros(0, np.int64), *arrays])
-
-
-def _true(column: pa.Array) -> Bools:
-    return pc.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 TRANSACTIONS = Table(
