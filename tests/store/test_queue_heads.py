@@ -10,7 +10,7 @@ import numpy as np
 
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
-from rmqstore_spark.store.structures.queue_heads import many_places, places_in, queue_ends
+from rmqstore_spark.store.structures.queue_heads import count_units, many_places, places_in, queue_ends
 
 UNIT = 20
 
@@ -73,3 +73,17 @@ def test_of_each_queue(tmp_path: Path, rng: random.Random) -> None:
             assert not ends.are_known[row] or (ends.places[:, here] == found[:, here]).all()
     assert ends.are_known.sum() > 30
     assert (~are_others).sum() > 40
+
+
+def test_how_many_there_are(tmp_path: Path, rng: random.Random) -> None:
+    for number in range(60):
+        _queue(tmp_path / "T" / str(number), rng)
+
+    def queues() -> list[Queue]:
+        return [Queue(str(tmp_path / "T" / str(number)), "T", number, Files()) for number in range(60)]
+
+    counts = [count_units([queue], Files()) for queue in queues()]
+    assert count_units(queues(), Files()) == sum(counts)
+    for queue, count in zip(queues(), counts, strict=True):
+        last = _last(queue) if len(queue.in_files) == 1 else None
+        assert count in {queue.end - queue.first, last + 1 - queue.first if last is not None else 0}

@@ -27,6 +27,7 @@ from rmqstore_spark.store.queue_coverage import claimed, coverage
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.batch_numbers import number_with
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_heads import count_units
 
 log = logging.getLogger(__name__)
 
@@ -423,7 +424,7 @@ def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
     topics = sorted(store.queues.topics)
     batch = sum(queue.end - queue.first for queue in store.queues.batch)
     if len(topics) <= _TOPICS_TO_LOOK_AT:
-        total = sum(store.files.schedule.mapped(lambda queue: queue.end - queue.first, store.queues))
+        total = count_units(list(store.queues), store.files)
         return len(store.queues.with_batch), total + batch, True
     queues = _simple_queues(store) + len(store.queues.batch)
     return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
@@ -439,9 +440,7 @@ def _asked(store: Snapshot, selection: Selection) -> tuple[int, int]:
     asked = asked_queues(store, selection)
     if len(asked) > _QUEUES_TO_LOOK_AT:
         return len(asked), total * len(asked) // max(everywhere, len(asked))
-    return max(1, len(asked)), min(
-        total, sum(store.files.schedule.mapped(lambda queue: queue.end - queue.first, asked))
-    )
+    return max(1, len(asked)), min(total, count_units(asked, store.files))
 
 
 def _simple_queues(store: Snapshot) -> int:

@@ -75,6 +75,25 @@ def _is_plain(queue: Queue) -> bool:
     return queue.is_in_files and not queue.is_batch
 
 
+def count_units(queues: Sequence[Queue], files: Files) -> int:
+    """How many units there are in some queues, each up to its last one in use."""
+    if files.is_slow:
+        return sum(files.schedule.mapped(_count_units, queues))
+    total = 0
+    for at in range(0, len(queues), QUEUES_AT_ONCE):
+        some = queues[at : at + QUEUES_AT_ONCE]
+        ends = queue_ends(some, 0, files)
+        firsts = [queue.first if is_known else 0 for queue, is_known in zip(some, ends.are_known.tolist(), strict=True)]
+        counts = np.where(ends.last.are_used, ends.last.numbers + 1 - firsts, 0)
+        total += int(counts[ends.are_known].sum())
+        total += sum(_count_units(some[row]) for row in np.flatnonzero(~ends.are_known).tolist())
+    return total
+
+
+def _count_units(queue: Queue) -> int:
+    return queue.end - queue.first
+
+
 def places_in(queue: Queue, numbers: _Longs) -> _Longs:
     """QueueEnds.places of one queue, whose units are read in stretches.
 
