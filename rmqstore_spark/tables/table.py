@@ -29,8 +29,7 @@ def of_the_log_alone(store: Snapshot, options: ReadOptions) -> Iterable[Proof | 
 class Table:
     """A table: all that anybody has to know of it, so that nothing outside its module is written for it.
 
-    Large because nothing outside of a table's module is written for it, so all that differs between tables is a
-    field.
+    Large because all that differs between tables is a field.
 
     Attributes:
         name: the name for `option("table", ...)`, and of the method of Store.

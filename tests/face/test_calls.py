@@ -29,6 +29,7 @@ from oracle import stores
 
 import rmqstore_spark
 from rmqstore_spark import OptionError, RmqStoreError
+from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.query.options import (
     CALL_OPTIONS,
     REBUILD_OPTIONS,
@@ -512,6 +513,12 @@ def test_columns_of_tables(here: pathlib.Path, name: str, rng: random.Random) ->
         assert store.table(name, given).schema.names == [column]
     with pytest.raises(OptionError, match="option 'columns': expected names in their order"):
         store.table(name, {column})
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_each_column_of_messages(here: pathlib.Path, name: str) -> None:
+    (alone,) = Store(here).messages([name]).read_all().schema.names
+    assert alone == name
 
 
 def short(self: Exception, text: str) -> None:

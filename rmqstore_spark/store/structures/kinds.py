@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from native_io import Wrapping
 from rmqstore_spark.errors import DeletedMeanwhileError, NotAStoreError
@@ -37,8 +37,8 @@ class Kind:
             parts.
         is_checked: whether table check looks at it nevertheless.
         option: the option with which messages are read from there, too.
-        sign: the file in `path`, or the ending of its name, that shows that data is there; None: `path` itself shows
-            it.
+        sign: the file in `path` that shows that data is there, `.sst` for any file with that ending; None: `path`
+            itself shows it. By default that of a RocksDB.
     """
 
     path: str
@@ -191,7 +191,7 @@ def refuse_to_write(root: str, files: Files) -> None:
             f"{path}: {wrapped.what}: expected messages in commitlog/, as this store cannot be written to otherwise; "
             "make a copy of it (Store.copy, rmqstore copy), and write to that"
         )
-    kind = kind_with(root, files, "queues", "topics", "groups", "offsets")
+    kind = kind_with(root, files, *get_args(Part))
     if kind is not None:
         raise NotAStoreError(
             f"{os.path.join(root, kind.path)}: {kind.what}: expected them in files, as this store cannot be written to "

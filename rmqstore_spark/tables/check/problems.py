@@ -63,6 +63,8 @@ class Problem(NamedTuple):
         area: the part of the store, as in the column `area`.
         advice: what to do in the store; empty for problems that check does not find.
         salvaged: what to say after a salvage; empty for problems that a salvage does not report.
+        effect: what it means for a broker or its consumers: the verdict begins with it.
+        fix: the command that mends it; none where check does not find the problem, or it is info.
         counts: what the column `count` counts; empty: findings alone.
     """
 
@@ -481,6 +483,7 @@ PROBLEMS = {
         "config",
         "a broker in controller mode does not know from this file which master wrote what part of the log; the backup, "
         "if it is whole, is read instead: restore the file, or let the replica copy its log from the master again",
+        fix=Fix.RESTORE,
     ),
     "topicWithoutConfig": Problem(
         "warning",
