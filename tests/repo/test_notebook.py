@@ -64,8 +64,9 @@ def damaged_store(place: Path) -> Path:
 
 
 def unwritten_store(place: Path) -> Path:
-    """A real broker's, with pages that were never on the disk."""
+    """A real broker's, which did not stop cleanly, with pages that were never on the disk."""
     store = golden.unpack("5.1.4", place / "store")
+    (store / "abort").touch()
     with min((store / "commitlog").iterdir()).open("r+b") as log:
         log.seek(5 * 4096)
         log.write(bytes(8192))
