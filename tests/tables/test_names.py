@@ -92,7 +92,7 @@ def test_a_broken_epoch_file_is_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     (tmp_path / f"{epochs.NAME}.bak").write_text(_epoch_file("1-0\n"))
     assert _rows(tmp_path) == [(1, 0, store.end)]
     assert f"{path}: CRC 7, computed " in caplog.text
-    assert caplog.text.rstrip().endswith(f"; {path}.bak is read instead")
+    assert caplog.messages[-1].endswith(f"; {path}.bak is read instead")
     found = [row for row in Store(tmp_path).check().to_pylist() if row["problem"] == "brokenEpochs"]
     assert [(row["severity"], row["file"]) for row in found] == [("warning", str(path))]
 
