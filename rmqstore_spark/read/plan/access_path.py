@@ -422,10 +422,8 @@ def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
     """The number of queues and of messages in them, and whether the numbers are exact. Of many topics, a sample is
     taken."""
     topics = sorted(store.queues.topics)
-    batch = sum(queue.end - queue.first for queue in store.queues.batch)
     if len(topics) <= _TOPICS_TO_LOOK_AT:
-        total = count_units(list(store.queues), store.files)
-        return len(store.queues.with_batch), total + batch, True
+        return len(store.queues.with_batch), count_units(store.queues.with_batch, store.files), True
     queues = _simple_queues(store) + len(store.queues.batch)
     return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
 
