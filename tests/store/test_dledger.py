@@ -298,7 +298,7 @@ def test_nodes_together(tmp_path: Path, rng: random.Random, caplog: pytest.LogCa
 
 def test_an_edge_follows(tmp_path: Path, rng: random.Random) -> None:
     """From entry to entry, over files."""
-    builder = DLedgerStoreBuilder(tmp_path, 8192)
+    builder = DLedgerStoreBuilder(tmp_path, 4096)
     edge, reached = Edge(str(tmp_path), Files()), []
     for _ in range(30):
         grown(rng, builder, rng.randrange(4))
@@ -306,7 +306,7 @@ def test_an_edge_follows(tmp_path: Path, rng: random.Random) -> None:
         edge.look()
         reached.append(edge.look().position)  # behind the blank of a file, too
         assert reached[-1] == (builder.messages[-1].end if builder.messages else 0)
-    assert len({at // 8192 for at in reached}) > 2
+    assert len({at // 4096 for at in reached}) > 2
     builder.close(abort=True)
     assert edge.look().position == reached[-1]
 

@@ -16,7 +16,8 @@ import org.apache.rocketmq.common.message.MessageDecoder;
 
 /**
  * Sends from several threads, messages of all sizes; tells of each as soon as it is acknowledged. With a file, it tells
- * there: 8 bytes of the physical offset and 8 of the body's CRC-32; and sends as fast as it can, more of the large ones.
+ * there: 8 bytes of the physical offset and 8 of the body's CRC-32; and sends more of the large ones, with a pause after
+ * each message.
  */
 final class Stream {
     private static final int THREADS = 3;
@@ -26,14 +27,16 @@ final class Stream {
     private final long millis;
     private final long seed;
     private final OutputStream file;
+    private final long pause;
 
-    /** `words`: of the command "stream TOPIC MILLIS SEED [FILE]". */
+    /** `words`: of the command "stream TOPIC MILLIS SEED [FILE PAUSE]", the pause in milliseconds. */
     Stream(DefaultMQProducer producer, String[] words) throws IOException {
         this.producer = producer;
         topic = words[1];
         millis = Long.parseLong(words[2]);
         seed = Long.parseLong(words[3]);
         file = words.length > 4 ? new FileOutputStream(words[4], true) : null;
+        pause = words.length > 5 ? Long.parseLong(words[5]) : 1;
     }
 
     void run() throws Exception {
@@ -49,6 +52,9 @@ final class Stream {
                     for (int n = 0; System.currentTimeMillis() < end && failure.get() == null; n++) {
                         Message message = new Message(topic, "tag" + n % 3, name + "-" + n, body(random, ofSoMany));
                         acknowledged(message, producer.send(message));
+                        if (pause > 0) {
+                            Thread.sleep(pause);
+                        }
                     }
                 } catch (Exception why) {
                     failure.set(why);
@@ -67,7 +73,6 @@ final class Stream {
     private void acknowledged(Message message, SendResult result) throws Exception {
         if (file == null) {
             Client.acknowledged("stream", message, result);
-            Thread.sleep(1); // as many as can be read again and again
             return;
         }
         CRC32 crc = new CRC32();
