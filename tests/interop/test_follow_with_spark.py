@@ -27,7 +27,7 @@ LONG = float(os.environ.get("RMQ_FOLLOW_SECONDS", "0"))  # of writing in a long 
 PHASE = 150.0 if LONG else 3.0  # of these, before a stop or a kill
 ENDINGS = ["kill", "stop"] * max(1, round(LONG / PHASE / 2))  # of the broker
 SIZES = Sizes(64 << 20, 20 * 30_000, 100_000, 400_000) if LONG else Sizes(1 << 20)
-PAUSE = 0 if LONG else 10  # milliseconds after a message, of each of three threads
+PAUSE = 0 if LONG else 20  # milliseconds after a message, of each of three threads
 PATIENCE = 600.0  # seconds: what takes longer does not come
 
 

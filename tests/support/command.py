@@ -31,7 +31,7 @@ _HANGS = 300  # seconds after which a command is ended
 # Standard input is a socket. Over it comes a request, with what is to be standard input, output and error; what goes
 # back is the exit code.
 _WAITING = """
-import gc, importlib, json, os, pkgutil, runpy, signal, socket, sys
+import atexit, gc, importlib, json, os, pkgutil, runpy, signal, socket, sys, threading
 sys.path[:0] = json.loads(sys.argv[1])
 import pyarrow.compute, pyarrow.csv, pyarrow.parquet
 import rmqstore_spark
@@ -66,7 +66,19 @@ os.chdir(told["directory"])
 os.environ.clear()
 os.environ.update(told["environment"])
 sys.argv[1:] = told["arguments"]
-runpy.run_module("rmqstore_spark", run_name="__main__", alter_sys=True)
+if told["ends_itself"]:
+    runpy.run_module("rmqstore_spark", run_name="__main__", alter_sys=True)
+    sys.exit()
+try:
+    runpy.run_module("rmqstore_spark", run_name="__main__", alter_sys=True)
+    code = 0
+except SystemExit as end:
+    code = end.code or 0
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)  # Python would touch, and so copy, all memory that is shared
 """
 
 
@@ -104,14 +116,24 @@ def _waiting() -> socket.socket:
 
 
 def _begin(
-    arguments: tuple[str | Path, ...], streams: list[int], environment: Mapping[str, str], is_closed: bool = False
+    arguments: tuple[str | Path, ...],
+    streams: list[int],
+    environment: Mapping[str, str],
+    is_closed: bool = False,
+    ends_itself: bool = False,
 ) -> socket.socket:
-    """Whoever calls this reads the exit code from the socket. `is_closed`: there is no standard output."""
+    """Whoever calls this reads the exit code from the socket.
+
+    Args:
+        is_closed: there is no standard output.
+        ends_itself: as Python does; else nothing is tidied up, which costs more than most commands.
+    """
     told = {
         "arguments": [*map(str, arguments)],
         "directory": os.getcwd(),
         "environment": dict(environment),
         "is_closed": is_closed,
+        "ends_itself": ends_itself,
     }
     waiting = _waiting()
     socket.send_fds(waiting, [json.dumps(told).encode()], streams)
@@ -134,7 +156,7 @@ def run(*arguments: str | Path) -> Ran:
 def run_without_output(*arguments: str | Path, is_closed: bool) -> Ran:
     """With a standard output that is closed, or full."""
     with open(os.devnull, "rb") as nothing, open("/dev/full", "wb") as full, tempfile.TemporaryFile() as err:
-        running = _begin(arguments, [nothing.fileno(), full.fileno(), err.fileno()], os.environ, is_closed)
+        running = _begin(arguments, [nothing.fileno(), full.fileno(), err.fileno()], os.environ, is_closed, ends_itself=True)
         code = int(running.recv(10))
         err.seek(0)
         return Ran(code, "", err.read().decode())
