@@ -1,7 +1,7 @@
 """Tests with many cases, or with many random stores, of which `make test-fast` takes a few: all together they take
 longer than what else is quick.
 
-Source of the choice (quick_cases.txt): each test that took more than 0.35 s of processor time in all its cases keeps as
+Source of the choice (quick_cases.txt): each test that took more than 0.2 s of processor time in all its cases keeps as
 many of them as take that.
 """
 
