@@ -99,6 +99,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     for item in sweeps.slow_cases(items):
         item.add_marker(pytest.mark.slow)
+    for item in sweeps.samples(items):
+        item.add_marker(pytest.mark.sample)
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("slow"):
             raise pytest.UsageError(f"{item.nodeid} is long and not slow: `make test-fast` would run it")

@@ -12,7 +12,7 @@ import pytest
 from support import sandbox
 
 TESTS = Path(__file__).parents[1]
-QUICK = ["-m", "not slow", "repo/inside_sandbox.py", "write/test_*.py"]  # the slow ones call the same, more often
+QUICK = ["-m", "not slow or sample", "repo/inside_sandbox.py", "write/test_*.py"]  # each test, if not all its cases
 KILLED = ["tests/write/test_kill.py::test_stopped_at_every_change[Killed-0]"]
 
 

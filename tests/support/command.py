@@ -156,7 +156,9 @@ def run(*arguments: str | Path) -> Ran:
 def run_without_output(*arguments: str | Path, is_closed: bool) -> Ran:
     """With a standard output that is closed, or full."""
     with open(os.devnull, "rb") as nothing, open("/dev/full", "wb") as full, tempfile.TemporaryFile() as err:
-        running = _begin(arguments, [nothing.fileno(), full.fileno(), err.fileno()], os.environ, is_closed, ends_itself=True)
+        running = _begin(
+            arguments, [nothing.fileno(), full.fileno(), err.fileno()], os.environ, is_closed, ends_itself=True
+        )
         code = int(running.recv(10))
         err.seek(0)
         return Ran(code, "", err.read().decode())

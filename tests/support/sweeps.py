@@ -24,10 +24,19 @@ QUICK = {
 
 def slow_cases(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
     """The cases that the quick tests leave out."""
+    for quick, cases in _chosen(items):
+        kept = {(2 * number + 1) * len(cases) // (2 * quick) for number in range(quick)}
+        yield from (item for number, item in enumerate(cases) if number not in kept)
+
+
+def samples(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """A case of each test that they leave out wholly."""
+    return (cases[0] for quick, cases in _chosen(items) if quick == 0 and cases)
+
+
+def _chosen(items: Iterable[pytest.Item]) -> Iterator[tuple[int, list[pytest.Item]]]:
+    """How many stay quick of which cases."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         cases[item.nodeid.partition("[")[0]].append(item)
-    for name, quick in QUICK.items():
-        some = cases[name]
-        kept = {(2 * number + 1) * len(some) // (2 * quick) for number in range(quick)}
-        yield from (item for number, item in enumerate(some) if number not in kept)
+    return ((quick, cases[name]) for name, quick in QUICK.items())
