@@ -9,6 +9,7 @@ VENV41 ?= .venv-spark41
 VENV_ENGINES ?= .venv-engines
 VENV_DOCS ?= .venv-docs
 SANITIZED := build/sanitized
+COMMA := ,
 PLATFORM := manylinux_2_17_$(shell uname -m)
 
 PACKAGE := rmqstore_spark native_io pyspark_rmqstore.py
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-fast test-long interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
-	sanitize sanitize-machine sanitize-portable fuzz test-spark41 test-engines clean
+	sanitize sanitize-machine sanitize-portable sanitize-threads fuzz fuzz-memory mutants test-spark41 test-engines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -103,17 +104,33 @@ sanitize-machine:
 sanitize-portable:
 	$(call run-sanitized,portable,-DRMQ_PORTABLE)
 
-# run-sanitized(directory, more compiler flags)
-define run-sanitized
+# ThreadSanitizer, with the tests whose threads call the kernel at the same time. Python and Arrow are not compiled for
+# it: it sees their locks, and judges what the kernel does between them.
+WITH_THREADS := $(addprefix tests/,face/test_threads.py read/test_parallel.py write/test_background.py write/test_rebuild.py \
+	write/test_write.py face/test_deleted_while_copied.py)
+sanitize-threads: $(VENV)/.installed ## run tests that use threads under ThreadSanitizer
+	$(call build-sanitized,threads,thread)
+	cd $(SANITIZED)/threads && RMQ_SANITIZED=thread LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
+		TSAN_OPTIONS="halt_on_error=1 exitcode=66 suppressions=$(CURDIR)/tests/support/threads.supp" \
+		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark and not interop and not slow" \
+		$(or $(ARGS),$(WITH_THREADS))
+
+# build-sanitized(directory, sanitizers, more compiler flags)
+define build-sanitized
 	rm -rf $(SANITIZED)/$(1)
 	mkdir -p $(SANITIZED)/$(1)
 	cp -Rp $(PACKAGE) tests sample_store *.md LICENSE NOTICE setup.py setup.cfg pyproject.toml $(SANITIZED)/$(1)
 	rm -f $(SANITIZED)/$(1)/native_io/*.so
 	printf '#!/bin/sh\nexec gcc "$$@" -O0\n' >$(SANITIZED)/$(1)/unhurried-cc
 	chmod +x $(SANITIZED)/$(1)/unhurried-cc
-	cd $(SANITIZED)/$(1) && CC=./unhurried-cc LDFLAGS="-fsanitize=address,undefined" \
-		CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(2)" \
+	cd $(SANITIZED)/$(1) && CC=./unhurried-cc LDFLAGS="-fsanitize=$(2)" \
+		CFLAGS="-g -fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer $(3)" \
 		"$(CURDIR)/$(BIN)/python" setup.py -q build_ext
+endef
+
+# run-sanitized(directory, more compiler flags)
+define run-sanitized
+	$(call build-sanitized,$(1),address$(COMMA)undefined,$(2))
 	cd $(SANITIZED)/$(1) && RMQ_SANITIZED=1 PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
@@ -124,6 +141,14 @@ endef
 # What it finds is left in tests/fuzz/failed/. ARGS="--only log --jobs 1 --keep 300".
 fuzz: $(VENV)/.installed ## attack the kernel's C with inputs that libFuzzer draws, SECONDS=60 in all; needs clang
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run --seconds $(or $(SECONDS),60) $(ARGS)
+
+# The same inputs for another sanitizer: with --memory, MemorySanitizer.
+fuzz-memory: $(VENV)/.installed ## the same, for memory that is read before it was written; without what needs libraries
+	PYTHONPATH=tests $(BIN)/python -m fuzz.run --memory --seconds $(or $(SECONDS),60) $(ARGS)
+
+# What was judged is in build/mutants/; a second run goes on. ARGS="--seed 48 --count 2000 --minutes 120".
+mutants: build ## draw mutants of the package, and say which of them the quick tests do not notice; MINUTES=60
+	PYTHONPATH=.:tests $(BIN)/python -m mutants.run --minutes $(or $(MINUTES),60) $(ARGS)
 
 test-spark41: build $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
 	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)

@@ -79,9 +79,11 @@ def pytest_report_header() -> list[str]:
     from native_io import _common, _io, _read, _write
 
     kernel = [Path(str(module.__file__)) for module in (_common, _io, _read, _write)]
-    plain = [path for path in kernel if b"__asan_init" not in path.read_bytes()]
-    if os.environ.get("RMQ_SANITIZED") and plain:
-        pytest.exit(f"RMQ_SANITIZED is set, but {plain[0]} was not built with AddressSanitizer", returncode=2)
+    wanted = os.environ.get("RMQ_SANITIZED")
+    sign = b"__tsan_init" if wanted == "thread" else b"__asan_init"
+    plain = [path for path in kernel if sign not in path.read_bytes()]
+    if wanted and plain:
+        pytest.exit(f"RMQ_SANITIZED={wanted}, but {plain[0]} was not built with that sanitizer", returncode=2)
     return [f"RMQ_TEST_SEED={SEED}", f"kernel: {kernel[0].parent}{'' if plain else ' (sanitized)'}"]
 
 

@@ -36,6 +36,7 @@ from rmqstore_spark.jobs.copying.tiered import FromTier, TierRows, refuse_salvag
 from rmqstore_spark.jobs.copying.waiting import waiting_of
 from rmqstore_spark.query.copy_options import CopyOptions
 from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of
 from rmqstore_spark.read.plan.twins import refuse_twins
 from rmqstore_spark.read.run.stored import StoredUnits
@@ -45,7 +46,7 @@ from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.sizes import FileSizes, Sizes
 from rmqstore_spark.store.geometry import indexes_tags
-from rmqstore_spark.store.io.files import status_of
+from rmqstore_spark.store.io.files import is_link, status_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
@@ -168,7 +169,8 @@ def copy(job: CopyJob) -> Copied:
                 ),
             )
         copied = list(zip(sources, configs[: len(sources)], bounds, strict=True))
-        lost = _lost(job, copied, losses, _gaps(job, copied, gone, order, written.ends))
+        # The new store is there: what a broker deletes now is no reason to fail.
+        lost = again(lambda: list(_lost(job, copied, losses, _gaps(job, copied, gone, order, written.ends))))
         told = pa.Table.from_batches([to_batch(lost, is_salvaged=True)], SCHEMA)
     return Copied(written.messages, told, report(job.target, job.own, itertools.chain(*gone)))
 
@@ -205,12 +207,13 @@ def _refuse_links(store: Snapshot) -> None:
 
     Raises:
         DamagedStoreError: a segment, or the directory of the commitlog, is a link.
+        DeletedMeanwhileError: a segment has been deleted since the store was opened.
     """
     usual = os.path.join(store.root, "commitlog")
     for path in [usual, *(segment.path for segment in store.segments)]:
         if path == usual and not any(os.path.dirname(segment.path) == usual for segment in store.segments):
             continue
-        if stat.S_ISLNK(store.files.lstat(path).st_mode):
+        if is_link(path, store.files):
             raise DamagedStoreError(
                 f"{path}: expected no link, as what it leads to would be copied; replace it by the file itself, or "
                 "name the directory that the segments are in with option storePathCommitLog"

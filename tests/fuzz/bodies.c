@@ -149,13 +149,13 @@ static void mend(uint8_t *body, size_t length) {
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed) {
     fuzz_random r = fuzz_seeded(seed);
     if (size < OPTIONS || fuzz_below(&r, 4) == 0) {
-        if (room < 1200) return LLVMFuzzerMutate(data, size, room);
+        if (room < 1200) return fuzz_mutate(data, size, room);
         data[0] = (uint8_t)fuzz_below(&r, 8);
         data[1] = (uint8_t)fuzz_draw(&r);
         const size_t drawn = draw(&r, data, room);
         if (drawn > 0) return drawn;
     }
-    size = OPTIONS + LLVMFuzzerMutate(data + OPTIONS, size > OPTIONS ? size - OPTIONS : 0, room - OPTIONS);
+    size = OPTIONS + fuzz_mutate(data + OPTIONS, size > OPTIONS ? size - OPTIONS : 0, room - OPTIONS);
     if ((data[0] & 3) == RMQ_IS_ZLIB && fuzz_below(&r, 2)) mend(data + OPTIONS, size - OPTIONS);
     if ((data[0] & 3) == RMQ_IS_LZ4 && size > OPTIONS + 7 && fuzz_below(&r, 2))
         data[OPTIONS + 6] = (uint8_t)(rmq_xxhash32(data + OPTIONS + 4, 2) >> 8);

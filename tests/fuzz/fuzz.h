@@ -7,8 +7,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of libFuzzer: changes `size` bytes in place, and answers how many they are then, `room` at most. */
+#define FUZZ_SEES_MEMORY 0 /* MemorySanitizer is at work: it does not know what other code has written */
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#include <sanitizer/msan_interface.h>
+#include <sys/stat.h>
+
+#include "system.h"
+#undef FUZZ_SEES_MEMORY
+#define FUZZ_SEES_MEMORY 1
+
+static inline int64_t fuzz_entries_in(int directory, uint8_t *to, size_t size) {
+    const int64_t got = rmq_entries_in(directory, to, size);
+    if (got > 0) __msan_unpoison(to, (size_t)got);
+    return got;
+}
+#define rmq_entries_in fuzz_entries_in
+
+static inline int fuzz_status_at(int directory, const char *name, struct stat *status, int flags) {
+    memset(status, 0, sizeof *status);
+    return rmq_status_at(directory, name, status, flags);
+}
+#define rmq_status_at fuzz_status_at
+#define rmq_status_of(fd, status) fuzz_status_at(fd, "", status, RMQ_AT_EMPTY_PATH)
+#endif
+#endif
+
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
+
+/* By libFuzzer: changes `size` bytes in place, and answers how many they are then, `room` at most. */
+static inline size_t fuzz_mutate(uint8_t *data, size_t size, size_t room) {
+    size = LLVMFuzzerMutate(data, size, room);
+#if FUZZ_SEES_MEMORY
+    __msan_unpoison(data, size);
+#endif
+    return size;
+}
 
 #define CHECK(condition)                                                                    \
     do {                                                                                    \

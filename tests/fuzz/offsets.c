@@ -52,10 +52,10 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
     static const char *const parts[] = {"\"T@g\":{0:1,1:2}", ",", "}", "\"%RETRY%g@g\":{}", "\"a\\\"@b\":{\"0\":-1}", "{", "\"T@g\":{0:123456789012345678}",
                                         "\"", ":", "2147483648", "\n\t", "\"T@h\":{\n\t\t3:0\n\t}"};
     fuzz_random r = fuzz_seeded(seed);
-    if (size < OPTIONS || fuzz_below(&r, 3) == 0) return LLVMFuzzerMutate(data, size, room);
+    if (size < OPTIONS || fuzz_below(&r, 3) == 0) return fuzz_mutate(data, size, room);
     const char *const part = parts[fuzz_below(&r, sizeof parts / sizeof *parts)];
     const size_t more = strlen(part), at = OPTIONS + fuzz_below(&r, size - OPTIONS + 1);
-    if (size + more > room) return LLVMFuzzerMutate(data, size, room);
+    if (size + more > room) return fuzz_mutate(data, size, room);
     const size_t where = fuzz_below(&r, 2) ? at : size;
     memmove(data + where + more, data + where, size - where);
     memcpy(data + where, part, more);

@@ -134,7 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed) {
     fuzz_random r = fuzz_seeded(seed);
-    if (size < OPTIONS || fuzz_below(&r, 3) == 0) return LLVMFuzzerMutate(data, size, room);
+    if (size < OPTIONS || fuzz_below(&r, 3) == 0) return fuzz_mutate(data, size, room);
     const size_t unit_size = data[0] & 1 ? RMQ_BATCH_QUEUE_UNIT_SIZE : RMQ_QUEUE_UNIT_SIZE;
     const size_t count = (size - OPTIONS) / unit_size;
     uint8_t *p = data + OPTIONS;

@@ -241,7 +241,7 @@ static size_t draw_block(fuzz_random *r, uint8_t *p) {
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed) {
     fuzz_random r = fuzz_seeded(seed);
-    if (size < OPTIONS || room < 400 || fuzz_below(&r, 3) == 0) size = LLVMFuzzerMutate(data, size, room);
+    if (size < OPTIONS || room < 400 || fuzz_below(&r, 3) == 0) size = fuzz_mutate(data, size, room);
     if (size < OPTIONS || room < 400) return size;
     const int kind = data[0] & 3;
     if (kind == 0) {

@@ -29,8 +29,13 @@ NAMES = sorted(path.stem for path in _HERE.glob("*.c"))
 # What takes longest to look through gets the most of the time.
 _SHARES = {"log": 3.0, "sums": 0.5, "offsets": 0.5}
 
+# Of addresses and undefined behaviour; or of memory that is read before it is written. The latter knows nothing of
+# machine code that others compiled, or that only some machines have.
+_SANITIZERS = ("-fsanitize=fuzzer,address,undefined",)
+_OF_MEMORY = ("-fsanitize=fuzzer,memory", "-fsanitize-memory-track-origins", "-DRMQ_PORTABLE")
+_NEEDS_LIBRARIES = {"bodies"}
 _FLAGS = (
-    "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-gline-tables-only", "-O1",
+    "-fno-sanitize-recover=all", "-gline-tables-only", "-O1",
     "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
 )  # fmt: skip
 # Memory that is freed is kept from being used again, but not 256 MiB of it: that is slower than all the rest.
@@ -46,18 +51,18 @@ class Failed(Exception):
     """A harness has found something."""
 
 
-def _compiler() -> str | None:
+def _compiler(sanitizers: tuple[str, ...]) -> str | None:
     """A clang that has libFuzzer, by trying it."""
     for name in (os.environ.get("FUZZ_CC", "clang"), *(f"clang-{version}" for version in range(22, 13, -1))):
         if shutil.which(name) is None:
             continue
-        command = [name, "-x", "c", "-", _FLAGS[0], "-o", os.devnull, "-lz"]
+        command = [name, "-x", "c", "-", *sanitizers, "-o", os.devnull, "-lz"]
         if subprocess.run(command, input=_SMALLEST, capture_output=True).returncode == 0:
             return name
     return None
 
 
-def _build(compiler: str, name: str, directory: Path) -> None:
+def _build(compiler: str, sanitizers: tuple[str, ...], name: str, directory: Path) -> None:
     """Compile a harness, unless it is newer than all that it may be made of."""
     program = directory / name
     sources = [*_HERE.glob("*.[ch]"), *_KERNEL.glob("*.h")]
@@ -65,6 +70,7 @@ def _build(compiler: str, name: str, directory: Path) -> None:
         return
     made = [
         compiler,
+        *sanitizers,
         *_FLAGS,
         f"-I{_KERNEL}",
         f"-I{_HERE}",
@@ -130,23 +136,29 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(NAMES), help="commas between them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
     parser.add_argument("--keep", type=int, default=0, help="so many inputs of each in tests/data/fuzz, for later runs")
+    parser.add_argument(
+        "--memory", action="store_true", help="find what is read before it is written (MemorySanitizer)"
+    )
     return parser.parse_args()
 
 
 def main() -> int:
     arguments = _arguments()
     names = arguments.only.split(",")
-    compiler = _compiler()
+    sanitizers = _OF_MEMORY if arguments.memory else _SANITIZERS
+    if arguments.memory:
+        names = [name for name in names if name not in _NEEDS_LIBRARIES]
+    compiler = _compiler(sanitizers)
     if compiler is None:
         print("fuzz: skipped: no clang with libFuzzer and zlib.h here (apt: clang libclang-rt-*-dev zlib1g-dev)")
         return 0
-    directory = _REPOSITORY / "build/fuzz"
+    directory = _REPOSITORY / ("build/fuzz-memory" if arguments.memory else "build/fuzz")
     directory.mkdir(parents=True, exist_ok=True)
     _fill_corpora(directory / "corpora")
     second = arguments.jobs * arguments.seconds / sum(_SHARES.get(name, 1.0) for name in names)
     status = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(lambda name: _build(compiler, name, directory), names))
+        list(pool.map(lambda name: _build(compiler, sanitizers, name, directory), names))
         runs = [(name, pool.submit(_run, name, directory, second * _SHARES.get(name, 1.0))) for name in names]
         for name, run in runs:
             try:

@@ -175,7 +175,7 @@ static inline void fuzz_spoil(fuzz_random *r, uint8_t *p, int64_t size) {
     const uint64_t part = fuzz_below(r, 3);
     uint8_t *const bytes = (uint8_t *)(part == 0 ? u.body : part == 1 ? u.topic : u.properties);
     const int32_t length = part == 0 ? u.body_length : part == 1 ? u.topic_length : u.properties_length;
-    if (length > 0) LLVMFuzzerMutate(bytes, (size_t)length, (size_t)length); /* what it leaves shorter stays as it was behind */
+    if (length > 0) fuzz_mutate(bytes, (size_t)length, (size_t)length); /* what it leaves shorter stays as it was behind */
     fuzz_mend_crc(p, &u);
 }
 
@@ -227,7 +227,7 @@ static inline size_t fuzz_mutate_units(fuzz_random *r, uint8_t *window, size_t s
 static inline size_t fuzz_mutate_log(uint8_t *data, size_t size, size_t room, unsigned seed, size_t options, int wrapped,
                                      int64_t (*base_of)(const uint8_t *data, size_t window_size)) {
     fuzz_random r = fuzz_seeded(seed);
-    if (size < options || fuzz_below(&r, 10) == 0) return LLVMFuzzerMutate(data, size, room);
+    if (size < options || fuzz_below(&r, 10) == 0) return fuzz_mutate(data, size, room);
     if (fuzz_below(&r, 6) == 0) {
         data[fuzz_below(&r, options)] = (uint8_t)fuzz_draw(&r);
         return size;

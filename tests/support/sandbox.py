@@ -64,6 +64,18 @@ def _bind(path: Path) -> None:
     _succeeded(_LIBC.mount(os.fsencode(path), os.fsencode(path), None, _MS_BIND, None), f"bind {path}")
 
 
+def enclose(home: Path) -> None:
+    """Let this process and its children write to one directory alone, which is empty memory from now on.
+
+    Raises:
+        OSError: there is no such namespace to be had.
+    """
+    _enter_namespaces()
+    everything = _MountAttributes(set=_MOUNT_ATTR_RDONLY, propagation=_MS_PRIVATE)
+    _set_mount(Path("/"), everything, _AT_RECURSIVE)
+    _mount_memory(home)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Before there are threads, which would stay where they are: nothing has imported pyarrow yet."""
@@ -71,10 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if any(home.iterdir()):
         pytest.exit(f"{home}: expected an empty directory, found something in it; set TMPDIR", returncode=2)
     try:
-        _enter_namespaces()
-        everything = _MountAttributes(set=_MOUNT_ATTR_RDONLY, propagation=_MS_PRIVATE)
-        _set_mount(Path("/"), everything, _AT_RECURSIVE)
-        _mount_memory(home)
+        enclose(home)
     except OSError as why:
         pytest.exit(f"no mount namespace of our own: {why.strerror or why}", returncode=REFUSED)
     config.option.basetemp = str(home / "tests")

@@ -563,6 +563,14 @@ def status_of(path: str, files: Files) -> os.stat_result:
         raise cannot_read(path, why) from None
 
 
+def is_link(path: str, files: Files) -> bool:
+    """Is a path that existed a moment ago a link? Errors become RmqStoreErrors."""
+    try:
+        return stat.S_ISLNK(files.lstat(path).st_mode)
+    except OSError as why:
+        raise cannot_read(path, why) from None
+
+
 def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreError:
     """The error for a file or directory that the system refuses."""
     where = path if offset is None else f"{path}: position {offset}"
