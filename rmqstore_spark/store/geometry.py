@@ -3,7 +3,7 @@ needs the same settings."""
 
 import itertools
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,12 +54,19 @@ def segment_size(store: Snapshot, may_be_cut: bool = False) -> int | None:
     return None if is_cut or segment.start % size else size
 
 
-def usual_queue_file(queues: Iterable[Queue], is_batch: bool = False) -> int:
-    """The size in bytes that each file of these queues should have (simple queues, or with `is_batch` those of BatchCQ
-    topics); 0 if unknown."""
-    some = [queue for queue in queues if queue.is_batch == is_batch]
+def usual_queue_file(queues: Iterable[Queue]) -> int:
+    """The size in bytes that each file of these queues, all of one form, should have; 0 if unknown."""
+    some = list(queues)
     rows = ([(file.first * queue.unit_size, file.size) for file in queue.on_disk] for queue in some)
     return usual_size(rows, some[0].unit_size if some else 1)
+
+
+def usual_queue_files(queues: Iterable[Queue]) -> dict[str, int]:
+    """Of each form of queues, usual_queue_file()."""
+    forms: defaultdict[str, list[Queue]] = defaultdict(list)
+    for queue in queues:
+        forms[queue.form].append(queue)
+    return {form: usual_queue_file(some) for form, some in forms.items()}
 
 
 def queue_file_size(store: Snapshot, topics: Iterable[str] | None = None, may_differ: bool = False) -> int | None:

@@ -31,7 +31,7 @@ from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.structures.commitlog import SegmentReader, is_in_own
-from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.consumequeue import Queue, QueueName
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Extent, Segment
@@ -120,7 +120,7 @@ class LiveLog:
         self._proved: dict[int, _Proved] = {}  # by the start of the segment
         self._learning = threading.Lock()  # segments are asked about side by side
         self._firsts: dict[int, Header | None] = {}  # first messages of segments, by the start of the segment
-        self._seen: dict[tuple[str, int, bool], _Seen] = {}  # queues, by name and whether they are BatchCQs
+        self._seen: dict[QueueName, _Seen] = {}
 
     @property
     def _end(self) -> int:
@@ -247,7 +247,7 @@ class LiveLog:
 
         The answer is kept: whoever goes along a queue asks once for the queue, where evidence() would be asked for each
         unit, with a look into the log each time."""
-        seen = self._seen_of(queue.topic, queue.queue_id, queue.is_batch)
+        seen = self._seen_of(queue.name)
         if seen.last_live is None:
             number = QueueCursor(queue).seek(self._end) - 1
             unit = queue.unit(number)
@@ -338,7 +338,7 @@ class LiveLog:
     def _is_followed(self, header: Header) -> bool:
         """Does a message's queue have a unit for it, and a later unit for a message in a later segment that the log
         has?"""
-        seen, extent = self._seen_of(header.topic, header.queue_id), self.extent_at(header.position)
+        seen, extent = self._seen_of(_name_of(header)), self.extent_at(header.position)
         if seen.queue is None or extent is None:
             return False
         queue, number, end = seen.queue, header.queue_offset, extent.segment.end
@@ -382,13 +382,13 @@ class LiveLog:
     def _is_one_followed(self, headers: Sequence[Header], end: int) -> bool:
         """Is one of these units, of a segment that stops at `end`, followed (_is_followed)? If so, the units before it
         are live, too."""
-        by_queue: dict[tuple[str, int], Header] = {}
+        by_queue: dict[QueueName, Header] = {}
         for header in headers:
-            by_queue.setdefault((header.topic, header.queue_id), header)
+            by_queue.setdefault(_name_of(header), header)
         # Queues known to go on come first, then long queues, as these mostly go on.
         asked = sorted(
             by_queue,
-            key=lambda name: (self._seen.get((*name, False), _NOT_SEEN).later[1] < end, -by_queue[name].queue_offset),
+            key=lambda name: (self._seen.get(name, _NOT_SEEN).later[1] < end, -by_queue[name].queue_offset),
         )
         return any(self._is_followed(by_queue[name]) for name in asked[:_QUEUES_NEAR])
 
@@ -422,7 +422,7 @@ class LiveLog:
     def _before(self, header: Header, segment: Segment) -> tuple[Queue, int, QueueUnit] | None:
         """The queue of a message, and the number and unit that come before the message's own, if that unit points into
         a segment."""
-        queue = self._seen_of(header.topic, header.queue_id).queue
+        queue = self._seen_of(_name_of(header)).queue
         units = None if queue is None else queue.block(header.queue_offset - 1, 2)
         if queue is None or units is None or len(units) < 2:
             return None
@@ -431,11 +431,16 @@ class LiveLog:
         is_in_it = segment.start <= unit.position < segment.end
         return (queue, header.queue_offset - 1, unit) if is_known and is_in_it else None
 
-    def _seen_of(self, topic: str, queue_id: int, is_batch: bool = False) -> _Seen:
+    def _seen_of(self, name: QueueName) -> _Seen:
         """The units of a queue that were last read."""
-        seen = self._seen.get((topic, queue_id, is_batch))
+        seen = self._seen.get(name)
         if seen is None:
             if len(self._seen) >= _QUEUES_TO_KEEP:
                 self._seen.clear()
-            seen = self._seen[topic, queue_id, is_batch] = _Seen(self._queues.queue(topic, queue_id, is_batch))
+            seen = self._seen[name] = _Seen(self._queues.named(name))
         return seen
+
+
+def _name_of(header: Header) -> QueueName:
+    """The simple queue of a message."""
+    return QueueName(header.topic, header.queue_id, Queue.form)

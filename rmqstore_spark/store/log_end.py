@@ -417,7 +417,7 @@ class LogEnd:
             head: what is left of the message.
         """
         found = QueueCursor(queue).seek(position)
-        likely = [head.queue_offset] if queue.queue_id == head.queue_id and not queue.is_batch else []
+        likely = [head.queue_offset] if queue.queue_id == head.queue_id and queue.is_by_offset else []
         for number in itertools.chain(likely, [found], self._past_left_over(queue, position)):
             unit = queue.unit(number)
             if unit is not None and unit.position == position and unit.size >= FORMAT["SMALLEST_UNIT"]:

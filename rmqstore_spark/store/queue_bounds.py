@@ -236,7 +236,9 @@ class _Found:
         light = {topic for topic in set(topics.tolist()) if is_light(topic)}  # their messages are of other topics
         are_light = np.array([topic in light for topic in topics.tolist()], np.bool_)
         self._are_plain = are_plain[0] & are_plain[1] & ~are_light
-        for row in np.flatnonzero(self._are_plain & np.array([queue.is_batch for queue in queues], np.bool_)).tolist():
+        for row in np.flatnonzero(
+            self._are_plain & ~np.array([queue.is_by_offset for queue in queues], np.bool_)
+        ).tolist():
             last = outer.ends[1]
             last.messages[row] = evidence.settled(queues[row], last[row]).messages
         self._others = {row: self._searched(row) for row in np.flatnonzero(~self._are_plain).tolist()}

@@ -417,7 +417,7 @@ def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> 
         for each queue the number of the first unit, and the units at least up to the first unused one. None where the
         queue has to be read in another way.
     """
-    if not files.are_paths_the_systems or any(queue.is_batch or not queue.is_in_files for queue in queues):
+    if not files.are_paths_the_systems or not all(queue.is_plain for queue in queues):
         return (queue.at_once() for queue in queues)
     numbers, sizes = np.empty((2, len(queues)), np.int64)
     paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)

@@ -25,8 +25,15 @@ from rmqstore_spark.store.structures.compaction import QueueUnit, compaction_log
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
+from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
-from rmqstore_spark.store.structures.tiered import has_tiered_unit, last_tiered_units, tiered_logs
+from rmqstore_spark.store.structures.tiered import (
+    QueuesOfTier,
+    TieredQueue,
+    has_tiered_unit,
+    last_tiered_units,
+    tiered_logs,
+)
 from rmqstore_spark.store.structures.written import Record
 
 _BLOCK = 512 * 1024  # bytes
@@ -208,6 +215,7 @@ class TieredLog(QueueLog):
         known: the first queueOffset that is known elsewhere, and the one after the last: a hole in which only such
             messages are missing is no fault.
         of_topic: the logs of all queues of the topic, this one among them, by queueId; looked for when needed if None.
+        of_tier: the logs of all queues of the tiered store, in order; as of_topic.
     """
 
     what: ClassVar[str] = "a tiered store"
@@ -218,16 +226,40 @@ class TieredLog(QueueLog):
         files: Files,
         known: tuple[int, int] = (0, 0),
         of_topic: Sequence[Layout] | None = None,
+        of_tier: Sequence[Layout] | None = None,
     ) -> None:
         super().__init__(layout, files)
         self.known = known
         self._of_topic = of_topic
+        self._of_tier = of_tier
 
     @kept
     def topics(self) -> dict[str, int]:
         """The queue's topic: nothing else is known of topics here."""
         topic, queue_id = self.queue
         return {topic: queue_id + 1}
+
+    @kept
+    def stored_queues(self) -> ConsumeQueues:
+        """The queue beside the log."""
+        assert self.layout.units is not None
+        return QueuesOfTier(TieredQueue(self.layout.units, *self.queue, self.files))
+
+    @kept
+    def _logs_of_tier(self) -> Sequence[Layout]:
+        return list(tiered_logs(self.root, self.files)) if self._of_tier is None else self._of_tier
+
+    def leads(self, asked: AskedOffsets) -> bool:
+        """Is it the first of logs() that may have what is asked for?"""
+        queues = (each.queue for each in self._logs_of_tier if each.queue is not None)
+        return next((queue for queue in queues if asked(*queue) is not None), None) == self.queue
+
+    def logs(self) -> list[Snapshot]:
+        """The logs of all queues of the tiered store, in order."""
+        return [
+            self if each.queue == self.queue else TieredLog(each, self.files, of_tier=self._logs_of_tier)
+            for each in self._logs_of_tier
+        ]
 
     @kept
     def _logs_of_topic(self) -> Sequence[Layout]:
@@ -383,7 +415,8 @@ def find_logs(
         for layout in layouts:
             if layout.queue is not None:
                 of_topic[layout.queue[0]].append(layout)
-        return [TieredLog(each, files, of_topic=of_topic[each.queue[0]]) for each in layouts if each.queue is not None]
+        named = ((each, each.queue[0]) for each in layouts if each.queue is not None)
+        return [TieredLog(each, files, of_topic=of_topic[topic], of_tier=layouts) for each, topic in named]
 
 
 def find_log(

@@ -239,6 +239,19 @@ class Snapshot(StoreRef):
         return []
 
     @property
+    def stored_queues(self) -> ConsumeQueues:
+        """The queues whose units a broker keeps beside this log."""
+        return self.queues
+
+    def leads(self, asked: AskedOffsets) -> bool:
+        """Is it the first of logs() that may have what is asked for?"""
+        return True
+
+    def logs(self) -> "list[Snapshot]":
+        """The logs that together are the store: mostly this one alone."""
+        return [self]
+
+    @property
     def leads_topic(self) -> bool:
         """Is it the first of the logs that together have a topic's messages? One that has all of them is."""
         return True

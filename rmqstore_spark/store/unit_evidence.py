@@ -71,7 +71,7 @@ class UnitEvidence:
 
     def settled(self, queue: Queue, unit: QueueUnit) -> QueueUnit:
         """A unit whose message is live, with as many messages as the log has there."""
-        count = self._messages_at(queue, unit.position) if queue.is_batch else unit.messages
+        count = unit.messages if queue.is_by_offset else self._messages_at(queue, unit.position)
         if count in (0, unit.messages):
             return unit
         log.warning(

@@ -23,7 +23,7 @@ from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.consumequeue import Queue, QueueFile
+from rmqstore_spark.store.structures.consumequeue import Queue, QueueFile, QueueName
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.structures.proofs import Proof
 from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, queue_ends, short_queues
@@ -37,16 +37,14 @@ _BATCH_UNITS = 16 * 1024
 class QueuePart(NamedTuple):
     """The units of a queue with the numbers [first, stop)."""
 
-    topic: str
-    queue_id: int
-    is_batch: bool
+    queue: QueueName
     first: int
     stop: int
 
 
 def parts(store: Snapshot, options: ReadOptions) -> list[list[QueuePart]]:
     """The parts of the table: small queues together, large queues in several parts."""
-    return grouped(selected_queues(store, options.selection), store.files)
+    return grouped(selected_queues(store.stored_queues, options.selection), store.files)
 
 
 def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
@@ -56,11 +54,12 @@ def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
     for at in range(0, len(queues), QUEUES_AT_ONCE):
         queue_ends(queues[at : at + QUEUES_AT_ONCE], 0, files)  # so that they know their files
     for queue in queues:
+        name = queue.name
         for first, stop, nbytes in _stretches(queue):
             if not found or size + nbytes > _PART_BYTES:
                 found.append([])
                 size = 0
-            found[-1].append(QueuePart(queue.topic, queue.queue_id, queue.is_batch, first, stop))
+            found[-1].append(QueuePart(name, first, stop))
             size += nbytes + 2 * files.prices.request
     return found
 
@@ -82,7 +81,7 @@ def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterat
     waiting: list[FileUnits] = []
     count = 0
     if store.files.is_slow:
-        queues = [store.queues.queue(piece.topic, piece.queue_id, piece.is_batch) for piece in part]
+        queues = [store.stored_queues.named(piece.queue) for piece in part]
         fetch_ahead(store.files, [(p, q) for p, q in zip(part, queues, strict=True) if q], options.selection)
     for at in range(0, len(part), QUEUES_AT_ONCE):
         for units in _units_of(store, options.selection, part[at : at + QUEUES_AT_ONCE]):
@@ -110,11 +109,11 @@ class FileUnits(NamedTuple):
 
 def _units_of(store: Snapshot, selection: Selection, pieces: list[QueuePart]) -> Iterator[FileUnits]:
     """The units of at most QUEUES_AT_ONCE pieces. Short queues are read together."""
-    found = [(piece, store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)) for piece in pieces]
+    found = [(piece, store.stored_queues.named(piece.queue)) for piece in pieces]
     asked = [
         (piece, queue, selected)
         for piece, queue in found
-        if queue is not None and (selected := selection.queue(piece.topic, piece.queue_id)) is not None
+        if queue is not None and (selected := selection.queue(piece.queue.topic, piece.queue.queue_id)) is not None
     ]
     units, counts = short_queues([queue for _, queue, _ in asked], store.files)
     stops = np.cumsum(np.maximum(counts, 0)).tolist()
@@ -154,10 +153,8 @@ def fetch_ahead(files: Files, pieces: list[tuple[QueuePart, Queue]], selection: 
 def _asked_in(file: QueueFile, queue: Queue, first: int, stop: int, selected: Numbers) -> tuple[int, int]:
     """The numbers [begin, end) of the units of a file among which those asked for are; the arguments are those of
     used_units()."""
-    begin, end = max(first, file.first), min(stop, file.end)
-    if queue.is_batch:
-        return begin, end
-    return max(begin, selected.least), min(end, selected.most + 1)
+    begin, end = queue.numbers_of(selected.least, selected.most)
+    return max(begin, first, file.first), min(end, stop, file.end)
 
 
 def used_units(queue: Queue, first: int, stop: int, selected: Numbers) -> Iterator[FileUnits]:
@@ -176,9 +173,9 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers) -> Iterat
             opened.expect((begin - file.first) * size, (end - file.first) * size)
             for at in range(begin, end, _BATCH_UNITS):
                 data = opened.load((at - file.first) * size, min(_BATCH_UNITS, end - at) * size, _memory)
-                units = QueueBlock.of(data, at, queue.is_batch)
+                units = queue.parsed(data, at)
                 keep = units.are_messages
-                if queue.is_batch and selected != ALL:
+                if selected != ALL:
                     keep &= units.queue_offsets <= selected.most
                     keep &= units.queue_offsets + units.messages > selected.least
                 if keep.any():
@@ -203,7 +200,7 @@ def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:
 
     units = QueueBlock.joined([each.units for each in some])
     inside = (units.numbers - of_file([file.first for _, file in files])) * of_file([q.unit_size for q, _ in files])
-    is_known = of_file([queue.is_batch for queue, _ in files])
+    is_known = of_file([queue.tells_times for queue, _ in files])
     hashes, times, bit_maps = pa.array(units.tags_codes), units.store_times, None
     if is_address(units.tags_codes.min(initial=0)):
         hashes, ext_times, is_ext, bit_maps = _ext(store, files, counts, units.tags_codes)
@@ -248,7 +245,7 @@ def _ext(
 
 
 def _seen(store: Snapshot, options: ReadOptions) -> Iterable[Proof | None]:
-    return queue_proofs(store, selected_queues(store, options.selection))
+    return queue_proofs(store, selected_queues(store.stored_queues, options.selection))
 
 
 CONSUMEQUEUE = Table(
@@ -258,7 +255,11 @@ CONSUMEQUEUE = Table(
         Column("topic", TEXT, "topic of the queue"),
         Column("queueId", INT, "number of the queue"),
         Column("queueOffset", LONG, "queue offset of the message; in a BatchCQ, of the first one"),
-        Column("commitLogOffset", LONG, "physical offset of the message"),
+        Column(
+            "commitLogOffset",
+            LONG,
+            "physical offset of the message; in a tiered store, its position in the queue's log",
+        ),
         Column("size", INT, "bytes of the message in the log"),
         Column(
             "tagsCode",
@@ -277,4 +278,5 @@ CONSUMEQUEUE = Table(
     rows=rows,
     parts=parts,
     seen=_seen,
+    of_queue_logs=True,
 )

@@ -139,13 +139,13 @@ class TableMethods:
         """A row is a unit of a ConsumeQueue, as stored.
 
         Columns: topic (topic of the queue), queueId (number of the queue), queueOffset (queue offset of the message; in
-        a BatchCQ, of the first one), commitLogOffset (physical offset of the message), size (bytes of the message in
-        the log), tagsCode (hash of the tags; in SCHEDULE_TOPIC_XXXX the time at which the message is due; or an address
-        in consumequeue_ext/), file (path of the ConsumeQueue file, or of the RocksDB's directory), filePosition
-        (position of the unit in this file; null in a RocksDB), messages (number of messages in the unit; above 1 only
-        in a BatchCQ), tagsHash (tagsCode, or the hash at the address that it is), storeTimestamp (store time, in a
-        BatchCQ or from consumequeue_ext/; else null), filterBitMap (bit map of filters from consumequeue_ext/; else
-        null).
+        a BatchCQ, of the first one), commitLogOffset (physical offset of the message; in a tiered store, its position
+        in the queue's log), size (bytes of the message in the log), tagsCode (hash of the tags; in SCHEDULE_TOPIC_XXXX
+        the time at which the message is due; or an address in consumequeue_ext/), file (path of the ConsumeQueue file,
+        or of the RocksDB's directory), filePosition (position of the unit in this file; null in a RocksDB), messages
+        (number of messages in the unit; above 1 only in a BatchCQ), tagsHash (tagsCode, or the hash at the address that
+        it is), storeTimestamp (store time, in a BatchCQ or from consumequeue_ext/; else null), filterBitMap (bit map of
+        filters from consumequeue_ext/; else null).
         """
         return self.table("consumequeue", columns, **options)
 

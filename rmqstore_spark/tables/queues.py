@@ -131,7 +131,7 @@ def queue_facts(
     """
     with collector_paused():
         assumed = None if selection.assigned is None else store.queues.assumed(selection.assigned)
-        queues = selected_queues(store, selection) if assumed is None else _selected(assumed, selection)
+        queues = selected_queues(store.queues, selection) if assumed is None else _selected(assumed, selection)
         before, which, index = _before(asked, queues)
         bounds = many_bounds(store, queues, before)
         if assumed is not None:
@@ -201,13 +201,13 @@ def _lost_in(store: Snapshot, facts: QueueFacts) -> _Longs:
 
 
 def _before(asked: ConsumerOffsets | None, queues: list[Queue]) -> tuple[Asked | None, _Longs, _Longs]:
-    """The queue offsets before those that are asked about, in simple queues; which of the rows ask, and the index of
-    each one's queue offset."""
+    """The queue offsets before those that are asked about, in queues whose units have them as numbers; which of the
+    rows ask, and the index of each one's queue offset."""
     if asked is None:
         return None, np.empty(0, np.int64), np.empty(0, np.int64)
     of = asked.index_in([(queue.topic, queue.queue_id) for queue in queues])
-    are_simple = np.array([not queue.is_batch for queue in queues] + [False], np.bool_)
-    rows = np.flatnonzero(are_simple[of] & (asked.offsets > 0))
+    are_by_offset = np.array([queue.is_by_offset for queue in queues] + [False], np.bool_)
+    rows = np.flatnonzero(are_by_offset[of] & (asked.offsets > 0))
     before, index = Asked.of(len(queues), of[rows], asked.offsets[rows] - 1)
     return before, rows, index
 
@@ -225,7 +225,7 @@ class _Rows:
         self._numbers = np.stack(
             [bounds.least, bounds.end, *bounds.positions, *bounds.times, bounds.files, bounds.nbytes]
         )
-        self._queues: list[Queue | None] = [None if queue.is_batch else queue for queue in bounds.queues]
+        self._queues: list[Queue | None] = [queue if queue.is_by_offset else None for queue in bounds.queues]
         self._more: list[list[int]] = []  # the numbers of further queues
         self._unqueued: dict[tuple[int, int], int] = {}
         self._by_name: dict[tuple[str, int], int] = {}

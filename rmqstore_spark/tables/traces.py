@@ -210,4 +210,5 @@ TRACES = Table(
     },
     rows=_rows,
     parts=_parts,
+    of_queue_logs=True,
 )

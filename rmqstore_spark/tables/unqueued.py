@@ -75,7 +75,7 @@ def _is_news(message: Unqueued, known: ManyBounds, row: int | None) -> bool:
     that, nor older messages of a topic that was deleted and made anew."""
     if row is None or not (known.have_messages[row] or known.queues[row].last() is not None):
         return True
-    if known.queues[row].is_batch:
+    if not known.queues[row].is_by_offset:
         return False
     return bool(message.offset >= known.end[row] and message.position > known.positions[1, row])
 

@@ -7,8 +7,10 @@ headers of all selected messages. Both give the same numbers.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column, arrow_schema
@@ -17,13 +19,13 @@ from rmqstore_spark.query.options import ReadOptions, Use, going_with
 from rmqstore_spark.query.selection import ALL, ANY, EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked
 from rmqstore_spark.read.pieces.task import Scanned, Task
-from rmqstore_spark.read.plan.prune import ranges_of
+from rmqstore_spark.read.plan.prune import offsets_asked, ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.read.run.told import say_passed_over
+from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.queue_coverage import Gaps, coverage_of_each
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import array, numbers
-from rmqstore_spark.tables.messages import messages
 from rmqstore_spark.tables.picked import HOW_TO_READ
 from rmqstore_spark.tables.table import Part, Table
 
@@ -33,6 +35,9 @@ _OF_QUEUES = frozenset({"topic", "queueId"})
 _TOLD_BY = {"tag": "tags", "hour": "storeTimestamp", "day": "storeTimestamp"}
 _HOUR = 3600 * 1_000_000  # microseconds
 _LENGTHS = {"hour": _HOUR, "day": 24 * _HOUR}
+# The columns that tell the messages of one unit from others; in logs without physical offsets.
+_UNIT = ["commitLogOffset"]
+_UNIT_OF_QUEUE = ["topic", "queueId", "queueOffset", "batchIndex"]
 _MANY = 200_000  # groups that are added up at once
 _SUMS = [("messages", "sum"), ("bytes", "sum")]
 
@@ -75,14 +80,14 @@ def usage_of(
     if not size:
         return of_queues, QUEUES
     try:
-        of_gaps = _of_batches(_read(store, replace(options, mode="FAILFAST"), gaps, _columns(by)), by)
+        of_gaps = _of_batches(_read(store, replace(options, mode="FAILFAST"), gaps, _columns(store, by)), by)
     except DamagedStoreError:  # the log is damaged there, or a unit lies about where its message ends
         return None if most_bytes is not None and store.log.size > most_bytes else _of_log(store, options, by)
     return _grouped([of_queues, of_gaps], by), BOTH
 
 
 def _of_log(store: Snapshot, options: ReadOptions, by: Sequence[str]) -> tuple[pa.Table, str]:
-    return _of_batches(messages(store, _to_read(options), options.selection, _columns(by)), by), LOG
+    return _of_batches(Scan(_to_read(options), _columns(store, by), tuple(store.logs())).batches(), by), LOG
 
 
 def _do_queues_tell(store: Snapshot, selection: Selection) -> bool:
@@ -90,7 +95,7 @@ def _do_queues_tell(store: Snapshot, selection: Selection) -> bool:
     has."""
     if replace(selection, topic=ANY, assigned=None, queue_id=ALL) != EVERYTHING or store.is_of_known_queues:
         return False
-    return not any(queue.is_batch for queue in asked_queues(store, selection))
+    return all(queue.is_by_offset for queue in asked_queues(store, selection))
 
 
 def _to_read(options: ReadOptions) -> ReadOptions:
@@ -109,9 +114,10 @@ def _read(store: Snapshot, options: ReadOptions, gaps: Sequence[Gaps], columns: 
     return read_task(Task(tuple(ranges)), ReadSettings.of(_to_read(options), arrow_schema(columns)))
 
 
-def _columns(by: Sequence[str]) -> list[str]:
+def _columns(store: Snapshot, by: Sequence[str]) -> list[str]:
     """The columns of messages that are read."""
-    return list(dict.fromkeys([*(_TOLD_BY.get(name, name) for name in by), "storeSize", "commitLogOffset"]))
+    unit = _UNIT if store.has_physical_offsets else _UNIT_OF_QUEUE
+    return list(dict.fromkeys([*(_TOLD_BY.get(name, name) for name in by), "storeSize", *unit]))
 
 
 def _schema(by: Sequence[str]) -> pa.Schema:
@@ -121,14 +127,11 @@ def _schema(by: Sequence[str]) -> pa.Schema:
 
 def _of_batches(batches: Iterator[pa.RecordBatch], by: Sequence[str]) -> pa.Table:
     """The sums of messages, of which no more than the groups are kept."""
-    schema, last = _schema(by), -1
+    schema, last = _schema(by), list[Any]()
     kept, size = [schema.empty_table()], 0
     for batch in batches:
-        positions = np.asarray(batch.column("commitLogOffset"))
-        # Messages of one batch stand side by side, and their unit is counted once.
-        is_first = np.diff(positions, prepend=last) != 0
-        last = int(positions[-1]) if len(positions) else last
-        sizes = np.asarray(batch.column("storeSize")).astype(np.int64) * is_first
+        are_first, last = _are_first(batch, last)
+        sizes = np.asarray(batch.column("storeSize")).astype(np.int64) * are_first
         columns = [_told(batch, name) for name in by]
         sums = [numbers(np.ones(len(sizes), np.int64), LONG), numbers(sizes, LONG)]
         one = _grouped([pa.table([*columns, *sums], schema=schema)], by)
@@ -137,6 +140,27 @@ def _of_batches(batches: Iterator[pa.RecordBatch], by: Sequence[str]) -> pa.Tabl
         if size > _MANY + 2 * kept[0].num_rows:
             kept, size = [_grouped(kept, by)], 0
     return _grouped(kept, by)
+
+
+def _are_first(batch: pa.RecordBatch, last: list[Any]) -> tuple[npt.NDArray[np.bool_], list[Any]]:
+    """Which messages are the first ones of their units: messages of one batch stand side by side, and their unit is
+    counted once. And what the last one's unit is known by, for the next record batch.
+
+    Args:
+        last: the same of the record batch before.
+    """
+    if not batch.num_rows:
+        return np.zeros(0, np.bool_), last
+    if _UNIT[0] in batch.schema.names:
+        known_by = [np.asarray(batch.column(_UNIT[0]))]
+    else:
+        *queue, offsets, indexes = (batch.column(name) for name in _UNIT_OF_QUEUE)
+        known_by = [np.asarray(each) for each in queue]
+        known_by.append(np.asarray(offsets) - np.asarray(indexes.fill_null(0)))
+    are_first = np.ones(batch.num_rows, np.bool_)
+    are_first[0] = [each[0] for each in known_by] != last
+    are_first[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in known_by])
+    return are_first, [each[-1] for each in known_by]
 
 
 def _told(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -154,6 +178,10 @@ def _grouped(tables: Sequence[pa.Table], by: Sequence[str]) -> pa.Table:
     whole = pa.concat_tables(tables)
     found = whole.group_by(list(by), use_threads=False).aggregate(_SUMS)
     return found.select([*by, "messages_sum", "bytes_sum"]).rename_columns(_schema(by).names)
+
+
+def _parts(store: Snapshot, options: ReadOptions) -> list[Part]:
+    return [None] if store.leads(offsets_asked(options.selection)) else []
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
@@ -194,4 +222,6 @@ USAGE = Table(
     "as the messages in it; a damaged message counts where its queue has it and the log is not read.",
     options=HOW_TO_READ | going_with(Use.SELECT).keys() | {"by"},
     rows=_rows,
+    parts=_parts,
+    of_queue_logs=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from oracle import reference
 from oracle.stores import StoreBuilder
 from support import flavours, reading
+from support.following import Query
 
 import rmqstore_spark
 from rmqstore_spark.errors import BadRowError, DamagedStoreError
@@ -255,6 +257,30 @@ def test_queue_offsets_of_batches(explodes: bool, tmp_path: Path, rng: random.Ra
         if least > 100 and most < end - 20 and most < least + 10:
             ((_, access),) = reading.make_plan(tmp_path, **options).accesses
             assert sum(piece.stop - piece.start for piece, _ in access.pieces) < 12_000, (least, most)
+
+
+def test_a_stream_begins_with_the_batch_that_has_its_first_message(tmp_path: Path, rng: random.Random) -> None:
+    store = _of_batches(tmp_path, rng)
+    rows = [row for row in reading.read(tmp_path) if row["topic"] == "Batches"]
+    for first in rng.sample(rows[1:], 5):
+        start = first["queueOffset"]
+        query = Query(tmp_path, subscribe="Batches", startingOffsets=json.dumps({"Batches": {"0": start}}))
+        query.start()
+        assert query.at.stores[str(tmp_path)].position == first["commitLogOffset"]
+        query.run()
+        assert query.rows == [row for row in rows if row["queueOffset"] >= start]
+    (units,) = (tmp_path / "batchconsumequeue" / "Batches" / "0").iterdir()
+    data = bytearray(units.read_bytes())
+    count = sum(message.topic == "Batches" for message in store.messages)
+    for number in range(count):  # each unit says that it begins with one message more
+        at = 46 * number + 28
+        data[at : at + 8] = struct.pack(">q", struct.unpack_from(">q", data, at)[0] + 1)
+    units.write_bytes(data)
+    query = Query(
+        tmp_path, subscribe="Batches", startingOffsets=json.dumps({"Batches": {"0": rows[70]["queueOffset"]}})
+    )
+    query.run()
+    assert query.rows == rows[70:]
 
 
 def test_queue_offsets_where_a_unit_of_the_queue_lies(tmp_path: Path, rng: random.Random) -> None:

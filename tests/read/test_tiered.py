@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import tiered
+from oracle import reference, tiered
+from oracle.stores import StoreBuilder
 from oracle.tiered import TierWriter, local_store
 from support import flavours
 
@@ -148,10 +151,109 @@ def test_tables(tier: Path) -> None:
     ]
     assert {(t["configured"], t["readQueueNums"], t["perm"]) for t in topics} == {(False, None, None)}
     assert store.topics(subscribe="B").to_pylist() == [t for t in topics if t["topic"] == "B"]
-    for name in ("groups", "offsets", "checkpoint", "consumequeue", "index", "delayed", "traces"):
+    for name in ("groups", "offsets", "checkpoint", "logicqueues", "index", "delayed", "inflight"):
         with pytest.raises(NotAStoreError, match="a tiered store has messages and the tables topics, queues"):
             store.table(name)
     assert "a tiered store" in repr(store)
+
+
+def _units(directory: Path) -> Iterator[tuple[Any, ...]]:
+    """The units of all queues in a tier, as their files have them."""
+    for path in sorted(directory.glob("*/*/*/*/CONSUME_QUEUE/*"), key=lambda path: (*path.parts[:-1], path.name[8:])):
+        start, queue = int(path.name[8:]), path.parent.parent
+        for at, (position, size, code) in enumerate(struct.iter_unpack(">qiq", path.read_bytes())):
+            name = queue.parent.name, int(queue.name), start // 20 + at
+            yield *name, position, size, code, str(path), 20 * at, 1, code, None, None
+
+
+def test_table_of_units(tier: Path, rng: random.Random) -> None:
+    def table(**options: Any) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in Store(tier).consumequeue(**options).to_pylist()]
+
+    units = list(_units(tier))
+    assert table() == units
+    assert [unit[:3] for unit in units] == [(r["topic"], r["queueId"], r["queueOffset"]) for r in rows_of(tier)]
+    own = {tuple(row.values())[:3]: row for row in Store(tier.parent / "store").consumequeue().to_pylist()}
+    assert {unit[:3]: unit[4:6] for unit in units} == {name: (r["size"], r["tagsCode"]) for name, r in own.items()}
+    assert table(subscribe="B") == [unit for unit in units if unit[0] == "B"]
+    topic, queue_id, offset, *_ = rng.choice(units)
+    of_queue = [unit for unit in units if unit[:2] == (topic, queue_id)]
+    where = {topic: {queue_id: offset}}
+    assert table(assign={topic: [queue_id]}, startingOffsets=where) == [u for u in of_queue if u[2] >= offset]
+    assert table(assign={topic: [queue_id]}, endingOffsets=where) == [u for u in of_queue if u[2] < offset]
+    *_, path = tier.glob("*/*/*/*/CONSUME_QUEUE/*")
+    path.write_bytes(path.read_bytes()[:-7])  # as of a broker that was killed
+    assert table() == [tuple(unit) for unit in _units_up_to_half(tier)]
+
+
+def _units_up_to_half(directory: Path) -> Iterator[tuple[Any, ...]]:
+    for path in directory.glob("*/*/*/*/CONSUME_QUEUE/*"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 20 * 20])
+    return _units(directory)
+
+
+BY = {
+    "topic": lambda row: row["topic"],
+    "queueId": lambda row: row["queueId"],
+    "tag": lambda row: row["tags"],
+    "storeHost": lambda row: row["storeHost"],
+    "hour": lambda row: row["storeTimestamp"].replace(minute=0, second=0, microsecond=0),
+}
+
+
+@pytest.mark.parametrize("by", ["topic", "topic,queueId", "hour,tag", "storeHost"])
+def test_usage(tier: Path, rng: random.Random, by: str) -> None:
+    """A batch counts as the messages in it, and its bytes once; also where another queue has one of the same offset."""
+    inner = reference.encode_batch([reference.Inner(b"one", b""), reference.Inner(b"two", b"")])
+    for topic, queue_id in (("Z", 0), ("Z", 1)):
+        unit = reference.encode_unit(topic=topic, queue_id=queue_id, body=inner, sys_flag=0xC0)
+        tiered.TierWriter(tier, topic, queue_id).write_segment([unit])
+    columns = ["topic", "queueId", "tags", "storeHost", "storeTimestamp", "storeSize", "batchIndex"]
+
+    def summed(**options: Any) -> dict[tuple[Any, ...], tuple[int, int]]:
+        sums: dict[tuple[Any, ...], tuple[int, int]] = {}
+        for row in rows_of(tier, columns, **options):
+            key = tuple(BY[name](row) for name in by.split(","))
+            count, nbytes = sums.get(key, (0, 0))
+            sums[key] = count + 1, nbytes + (0 if row["batchIndex"] else row["storeSize"])
+        return sums
+
+    def table(**options: Any) -> dict[tuple[Any, ...], tuple[int, int]]:
+        rows = Store(tier).usage(by=by, **options).to_pylist()
+        assert {row["source"] for row in rows} == {"log"}
+        return {tuple(row[name] for name in by.split(",")): (row["messages"], row["bytes"]) for row in rows}
+
+    found = table()
+    assert found == summed()
+    walked = list(tiered.read_tier(tier))  # a batch is one row there
+    assert sum(nbytes for _, nbytes in found.values()) == sum(row["storeSize"] for row in walked)
+    assert sum(count for count, _ in found.values()) == len(walked) + 2
+    assert table(subscribe="A,Z") == summed(subscribe="A,Z")
+    if by == "topic":
+        own = Store(tier.parent / "store").usage().to_pylist()
+        assert {key: sums for key, sums in found.items() if key != ("Z",)} == {
+            (row["topic"],): (row["messages"], row["bytes"]) for row in own
+        }
+
+
+def test_traces(tmp_path: Path, rng: random.Random) -> None:
+    """Under a topic of the user's own: that of the brokers is a system topic."""
+    builder = StoreBuilder(tmp_path / "store")
+    for number in range(20):
+        fields = "Pub", str(1_700_000_000_000 + number), "r", "g", "T", f"id{number}", "", f"key{number}", "h", "9", "3"
+        builder.append("my_trace", "\1".join(fields).encode() + b"\2", queue_id=number % 2, keys=f"key{number}")
+    builder.close()
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+
+    def table(root: str, **options: Any) -> list[Row]:
+        rows = Store(tmp_path / root).traces(**options).to_pylist()
+        return sorted(({**row, "commitLogOffset": None} for row in rows), key=lambda row: row["timestamp"])
+
+    own = table("store", subscribe="my_trace")
+    assert [row["msgId"] for row in own] == [f"id{number}" for number in range(20)]
+    assert table("tier", subscribe="my_trace") == own
+    assert table("tier", subscribe="my_trace", key="key7") == [own[7]]
+    assert table("tier") == []
 
 
 def test_refusals(tier: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from support import remote
 
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.remote.files import PRICES
+from rmqstore_spark.store.structures.batch_queue import BatchQueue
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
@@ -179,7 +180,7 @@ def _worn_queue(root: Path, rng: random.Random, files: Files, is_batch: bool) ->
                 unit = reference.read_queue_unit(here[n * size :][:size], first + begin + n)
                 units[first + begin + n] = unit
     names = [int(path.name) // size for path in root.iterdir()]
-    return Worn(Queue(str(root), "T", 0, files, is_batch), min(names, default=0), units, is_ordered)
+    return Worn((BatchQueue if is_batch else Queue)(str(root), "T", 0, files), min(names, default=0), units, is_ordered)
 
 
 @pytest.mark.parametrize("is_batch", [False, True])

@@ -132,7 +132,7 @@ def _batched(source: Source, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]
     topics = batch.column("topic")
     for number in np.flatnonzero(_integers(batch, "sysFlag") & INNER_BATCH).tolist():
         topic = topics[number].as_py()
-        if not source.store.queues.of_topic(topic, is_batch=True):
+        if not source.store.queues.batch_of_topic(topic):
             yield number, f"sysFlag 0x80, of messages in BatchCQ queues: its topic {topic!r} has no such queue"
 
 

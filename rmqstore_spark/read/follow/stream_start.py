@@ -177,12 +177,14 @@ def _starting_unit(store: Snapshot, starts: Mapping[Queue, int], bounds: QueueBo
     unknown."""
     queue = bounds.queue
     offset = starts.get((queue.topic, queue.queue_id))
-    if offset is None or (queue.is_batch and offset < bounds.end):
+    if offset is None:
         return None
     if offset >= bounds.end:
         return _NO_UNIT
-    unit = queue.unit(offset)
-    if unit is None or store.log.evidence(queue, offset, unit, may_walk_far=True) is not Evidence.LIVE:
+    unit = queue.unit(queue.number_with(offset))
+    if unit is None or unit.queue_offset > offset:
+        return None
+    if store.log.evidence(queue, unit.queue_offset, unit, may_walk_far=True) is not Evidence.LIVE:
         return None
     return unit.position
 

@@ -10,16 +10,13 @@ from native_io import fingerprint, java_hash
 from rmqstore_spark.query.selection import ALL, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.read.pieces.task import Queued
 from rmqstore_spark.store.format.clock import went_back, widened
-from rmqstore_spark.store.format.message import BATCH
 from rmqstore_spark.store.format.queue_block import QueueBlock
-from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.format.units import Claims
 from rmqstore_spark.store.snapshot import StoreRef
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
-
-_SMALLEST_INNER = 22  # bytes of a message in a batch
+from rmqstore_spark.store.structures.queues import ConsumeQueues
 
 
 class ContradictedError(Exception):
@@ -36,12 +33,11 @@ def asked_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     """The queues that can have selected messages. Where topics are named, no other directory is listed."""
     if selection.light is not None:
         return [queue for name in sorted(selection.light) for queue in store.queues.all_of_topic(name)]
-    return [queue for queue in selected_queues(store, selection) if not queue.is_lmq]
+    return [queue for queue in selected_queues(store.queues, selection) if not queue.is_lmq]
 
 
-def selected_queues(store: StoreRef, selection: Selection) -> list[Queue]:
+def selected_queues(queues: ConsumeQueues, selection: Selection) -> list[Queue]:
     """The selected queues, also those of light topics. Where topics are named, no other directory is listed."""
-    queues = store.queues
     topics = selection.named_topics
     if topics is None:
         selection.topic.learn(queues.topics)
@@ -60,7 +56,7 @@ def batch_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     some = (
         queues.batch
         if topics is None
-        else [queue for topic in sorted(topics) for queue in queues.of_topic(topic, is_batch=True)]
+        else [queue for topic in sorted(topics) for queue in queues.batch_of_topic(topic)]
     )
     return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
 
@@ -155,18 +151,31 @@ class QueueClaims:
         positions = self._selection.commit_log_offset
         assert offsets is not None
         keep = are_in(units.positions, positions)
-        if queue.is_batch and self._selection.explodes:
-            keep &= _reach(units, offsets, reader)
-            is_tagged = False  # the tags code is the batch's, and says nothing of its messages
-        else:
-            keep &= are_in(units.queue_offsets, offsets)
-            is_tagged = queue.topic != SCHEDULE_TOPIC
-        if self._tags_codes is not None and is_tagged:
+        keep &= self._have_rows_in(queue, units, offsets, reader)
+        if self._tags_codes is not None and queue.has_hashes_of_rows(self._selection.explodes):
             # A tags code that is no int is not a hash, but an address in consumequeue_ext/.
             is_hash = units.tags_codes == units.tags_codes.astype(np.int32)
             keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash
         kept = units.only(keep)
         return self._in_time(kept, narrow, reader) if ascends else kept
+
+    def _have_rows_in(
+        self, queue: Queue, units: QueueBlock, offsets: Numbers, reader: SegmentReader
+    ) -> npt.NDArray[np.bool_]:
+        """For each unit of a queue, whether its message may give a row with one of these queue offsets."""
+        if offsets == ALL:
+            return np.ones(len(units), np.bool_)
+        needed = offsets.least if offsets.among is None else offsets.most
+        spans = queue.offsets_of_rows(units, self._selection.explodes, (needed, offsets.most), reader.header)
+        if spans is None:
+            what = "units of batches that do not follow each other, or whose last one the log does not have"
+            raise ContradictedError(f"{queue.directory}: {what}")
+        firsts, lasts = spans
+        within: npt.NDArray[np.bool_] = (firsts <= offsets.most) & (lasts >= offsets.least)
+        if offsets.among is None:
+            return within
+        numbers = np.array(sorted(number for number in offsets.among if number in ALL), np.int64)
+        return within & (np.searchsorted(numbers, lasts, side="right") > np.searchsorted(numbers, firsts))
 
     def _in_time(self, units: QueueBlock, narrow: int, reader: SegmentReader) -> QueueBlock:
         """The units without those at both ends that are too old or too new, found by binary search."""
@@ -187,27 +196,6 @@ class QueueClaims:
         first = bisect.bisect_left(positions, earliest, key=timestamp)
         after = bisect.bisect_right(positions, latest, lo=first, key=timestamp)
         return units.only(slice(first, after))
-
-
-def _reach(units: QueueBlock, offsets: Numbers, reader: SegmentReader) -> npt.NDArray[np.bool_]:
-    """For each unit of a BatchCQ, whether one of its messages may have one of these queue offsets. The next unit
-    vouches for the number of messages that a unit says it has; of the last unit only its size limits that number.
-
-    Raises:
-        ContradictedError: the queue offsets of the units do not follow each other; or the log has no such last unit.
-    """
-    if offsets == ALL or not len(units):
-        return np.ones(len(units), np.bool_)
-    firsts, ends = units.queue_offsets, units.queue_offsets + units.messages
-    if not (firsts[1:] == ends[:-1]).all():
-        raise ContradictedError("the batches of a BatchCQ do not follow each other")
-    if firsts[-1] <= offsets.most and ends[-1] <= offsets.least:
-        last = reader.header(int(units.positions[-1]))
-        if last is None:
-            raise no_message(reader, int(units.positions[-1]))
-        ends[-1] = firsts[-1] + (max(last.size // _SMALLEST_INNER, 1) if last.sys_flag & BATCH == BATCH else 1)
-    reach: npt.NDArray[np.bool_] = (firsts <= offsets.most) & (ends > offsets.least)
-    return reach
 
 
 def _merged(parts: list[QueueBlock]) -> Claims:

@@ -25,7 +25,6 @@ from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE
 from rmqstore_spark.store.queue_coverage import claimed, coverage
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.batch_numbers import number_with
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_heads import count_units
 
@@ -407,10 +406,7 @@ def _selected_in(queue: Queue, selection: Selection) -> int:
     offsets = offsets_in(queue, selection)
     if offsets is None or offsets.is_empty:
         return 0
-    if queue.is_batch and offsets != ALL:
-        least = queue.first if offsets.least <= 0 else max(queue.first, number_with(queue, offsets.least))
-        return max(0, number_with(queue, offsets.most) + 1 - least)
-    return max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
+    return queue.count_of(offsets.least, offsets.most)
 
 
 def _matching(store: Snapshot, selection: Selection) -> int:

@@ -55,7 +55,7 @@ def beside(
     if trust == "queues":
         known = claimed(store, parts, batch_queues(store, selection))
     else:
-        known = coverage(store, parts, lambda queue: queue.is_batch and is_asked(queue, selection))
+        known = coverage(store, parts, lambda queue: not queue.is_indexed and is_asked(queue, selection))
     pieces: Pieces = []
     rest: list[Range] = []
     units = nbytes = 0

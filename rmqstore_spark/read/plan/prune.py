@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rmqstore_spark.query.selection import ALL, Numbers, Selection
 from rmqstore_spark.read.pieces.task import Range
-from rmqstore_spark.read.plan.prune_batches import parts_of_batches
+from rmqstore_spark.read.plan.prune_batches import parts_of_units
 from rmqstore_spark.read.plan.split import SplitPoints
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.queue_block import QueueUnit
@@ -146,9 +146,9 @@ def _in_queue(store: Snapshot, queues: list[Queue], offsets: Numbers) -> list[tu
     if len(queues) != 1:
         return None
     (queue,) = queues
-    if queue.is_batch:
-        return parts_of_batches(store, queue, offsets)
-    return _messages(store, queue, offsets) or _part(store, queue, offsets)
+    if queue.is_by_offset:
+        return _messages(store, queue, offsets) or _part(store, queue, offsets)
+    return parts_of_units(store, queue, offsets)
 
 
 def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:

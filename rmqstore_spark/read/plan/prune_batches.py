@@ -1,4 +1,4 @@
-"""The parts of a log that can hold some queue offsets of a BatchCQ.
+"""The parts of a log that can hold some queue offsets of a queue whose units have to be searched for them: a BatchCQ.
 
 As in a simple queue (prune.py), physical offsets ascend with queue offsets. So the messages from one queue offset to
 another are in the last unit that begins at the first of them or before, and in those after it up to the first unit that
@@ -11,19 +11,18 @@ from rmqstore_spark.query.selection import Numbers
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.batch_numbers import number_with, units_from
 from rmqstore_spark.store.structures.consumequeue import Queue
 
 _FEW = 64  # units that the log is asked for one by one
 _MOST = (1 << 63) - 1
 
 
-def parts_of_batches(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
+def parts_of_units(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
     """The parts of the log that can hold these offsets of a queue, as physical offsets [start, stop) where units begin,
     in order; None where queue and log do not agree on them."""
     if offsets.is_empty:
         return []
-    least, block = units_from(queue, offsets.least)
+    least, block = queue.units_from(offsets.least)
     first = max(least, queue.first)
     wanted = min(_FEW + 1, queue.end - first)  # mostly also the first unit after the offsets
     block = block.only(slice(wanted)) if len(block) >= wanted else queue.block(first, wanted)
@@ -31,7 +30,7 @@ def parts_of_batches(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tu
     is_few = bool(are_after.any())
     count = int(are_after.argmax()) if is_few else len(block)
     units = [block[at] for at in range(min(count + 1, len(block)))]
-    after = first + count if is_few else number_with(queue, offsets.most) + 1
+    after = first + count if is_few else queue.number_with(offsets.most) + 1
     start, stop = 0, _MOST
     if after < queue.end:
         unit = units[count] if is_few else queue.unit(after)

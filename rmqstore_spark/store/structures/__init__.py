@@ -10,9 +10,9 @@ The room answers: what do these files say? It believes nothing; what can be prov
   reading goes on after damage), body_sums (checksums of bodies that overlap), proofs (bytes that tell a store from
   another one).
 * Logs of single queues: compaction (of compaction topics), tiered (a tiered store).
-* ConsumeQueues: consumequeue (`Queue`), queues (`ConsumeQueues`, all of a store), queue_cursor (`QueueCursor`, the one
-  search along a queue), queue_heads (both ends of many), queue_sizes, batch_numbers (which unit of a BatchCQ has
-  a queue offset), consumequeue_ext. Those in RocksDB: rocksdb_units (keys and values), rocksdb_queues (`RocksDBQueue`,
+* ConsumeQueues: consumequeue (`Queue`), batch_queue (`BatchQueue`, a BatchCQ), queues (`ConsumeQueues`, all of a
+  store), queue_cursor (`QueueCursor`, the one search along a queue), queue_heads (both ends of many), queue_sizes,
+  consumequeue_ext. Those in RocksDB: rocksdb_units (keys and values), rocksdb_queues (`RocksDBQueue`,
   a `Queue` of the same form), rocksdb_ends (the outer records of many).
 * Index files: indexfile (`IndexReader`).
 * Small files: config (topics, groups, offsets), consumer_offsets (those of any size), rocksdb_config (the same in

@@ -1,7 +1,7 @@
 """ConsumeQueue: the files of one topic and queue, whose units point into the commitlog (store/format/queue_block.py).
 
 A truncated queue keeps its old units after the new end, so no unit is believed before the commitlog confirms it.
-Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue.
+Source: org.apache.rocketmq.store.ConsumeQueue.
 """
 
 import itertools
@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.light_queues import is_light
-from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE, QueueBlock, QueueUnit
+from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock, QueueUnit
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.io.files import Files, allocated, file_status, ignore_unreadable, say_if_denied
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path, start_in
 from rmqstore_spark.store.structures.proofs import Proof, proof_of
@@ -22,6 +25,18 @@ UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
 FEW_UNITS = 128  # units that are read in one request rather than searched
 _PROVED = 12  # bytes: position and size. A broker that is writing the unit may not have written what follows.
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # units per read in a walk along a queue: from small to large
+
+
+class QueueName(NamedTuple):
+    """What a queue is known by in its store: tasks find it again by this name.
+
+    Attributes:
+        form: that of its units (Queue.form).
+    """
+
+    topic: str
+    queue_id: int
+    form: str
 
 
 class QueueFile(NamedTuple):
@@ -63,29 +78,45 @@ class Units(Protocol):
 
 
 class Queue:
-    """The ConsumeQueue of one topic and queue. A hint: missing and unreadable files count as unused units.
+    """The ConsumeQueue of one topic and queue: a simple one, in files. A hint: missing and unreadable files count as
+    unused units. Other queues are subclasses, and nobody asks which one a queue is: its attributes and methods tell
+    what can be relied on.
 
-    Units are numbered from the queue's beginning; in a simple queue that number is the queue offset. Its files are
-    listed when they are first needed.
+    Units are numbered from the queue's beginning. Its files are listed when they are first needed.
 
     Large because units are asked for in many ways, and a queue that is not in files answers all of them as well.
 
     Attributes:
-        directory: the directory of its files.
-        is_batch: whether it is a BatchCQ.
-        files: how to reach files, and where requests and bytes are counted.
+        form: what its units look like; a store may have queues of several forms with one topic and queueId.
+        unit_size: bytes of a unit.
         is_in_files: whether its units are in files.
+        is_plain: whether the kernel finds and reads its files by itself.
+        is_by_offset: whether each unit is of one message, and its number is the message's queue offset.
+        is_indexed: whether a broker's index has its messages by their keys.
+        tells_times: whether units tell store times.
+        directory: the directory of its files.
+        files: how to reach files, and where requests and bytes are counted.
     """
 
+    form: ClassVar[str] = "simple"
+    unit_size: ClassVar[int] = UNIT_SIZE
     is_in_files: ClassVar[bool] = True
+    is_plain: ClassVar[bool] = True
+    is_by_offset: ClassVar[bool] = True
+    is_indexed: ClassVar[bool] = True
+    tells_times: ClassVar[bool] = False
 
-    def __init__(self, directory: str, topic: str, queue_id: int, files: Files, is_batch: bool = False) -> None:
+    def __init__(self, directory: str, topic: str, queue_id: int, files: Files) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.is_batch = is_batch
         self.directory = directory
         self.files = files
         self._only_file: tuple[int, int, int] | None = None  # start, size and allocated
+
+    @property
+    def name(self) -> QueueName:
+        """What it is known by."""
+        return QueueName(self.topic, self.queue_id, self.form)
 
     @kept
     def in_files(self) -> list[QueueFile]:
@@ -96,11 +127,10 @@ class Queue:
             begin, length, taken = self._only_file
             path = os.path.join(self.directory, f"{begin:020d}")
             return [QueueFile(path, begin // size, length // size, length, taken)]
-        for name in names_in(self.directory, self.files):
-            start = start_in(name)
+        for start, name in self._named_files():
             path = os.path.join(self.directory, name)
-            status = None if start is None else file_status(path, self.files)
-            if start is None or status is None:
+            status = file_status(path, self.files)
+            if status is None:
                 continue
             nbytes = status.st_size
             if found:  # a file that is too long is not to give the next file's units twice
@@ -108,6 +138,11 @@ class Queue:
                 found[-1] = last._replace(capacity=min(last.capacity, start // size - last.first))
             found.append(QueueFile(path, start // size, nbytes // size, nbytes, allocated(status)))
         return found
+
+    def _named_files(self) -> list[tuple[int, str]]:
+        """The names in its directory that files of a queue have, each with the offset that it tells, in order."""
+        names = names_in(self.directory, self.files)
+        return [(start, name) for name in names if (start := start_in(name)) is not None]
 
     def know_file(self, start: int, size: int, allocated: int) -> None:
         """Take note of the queue's only file, which somebody else has found, if its files were not listed before.
@@ -138,11 +173,6 @@ class Queue:
         """The number after the last unit that its files have space for."""
         return self.in_files[-1].end if self.in_files else 0
 
-    @property
-    def unit_size(self) -> int:
-        """Bytes of a unit."""
-        return BATCH_UNIT_SIZE if self.is_batch else UNIT_SIZE
-
     @kept
     def is_lmq(self) -> bool:
         """Is this a light message queue (MixAll), whose messages are in their own topics' queues as well?"""
@@ -151,7 +181,7 @@ class Queue:
     @property
     def kind(self) -> str:
         """What kind of queue it is, as table `queues` shows it."""
-        return "batch" if self.is_batch else "lmq" if is_light(self.topic) else "simple"
+        return "lmq" if is_light(self.topic) else self.form
 
     @property
     def sizes(self) -> list[tuple[str, int]]:
@@ -159,6 +189,14 @@ class Queue:
         return [(file.path, file.size) for file in self.on_disk]
 
     # ---- units
+
+    def parsed(self, data: bytes | bytearray | memoryview, number: int = 0) -> QueueBlock:
+        """Units as they stand in the queue's files.
+
+        Args:
+            number: the number of the first unit.
+        """
+        return QueueBlock.of(data, number)
 
     def unit(self, number: int) -> QueueUnit | None:
         """The unit with this number, or None where there is none or the unit stands for no message."""
@@ -171,7 +209,7 @@ class Queue:
             if file.first <= number < file.end:
                 with ignore_unreadable(), self.opened(file) as opened:
                     data = opened.read((number - file.first) * self.unit_size, self.unit_size)
-                    return QueueBlock.of(data, number, self.is_batch)[0] if len(data) == self.unit_size else None
+                    return self.parsed(data, number)[0] if len(data) == self.unit_size else None
         return None
 
     def at_once(self) -> tuple[int, memoryview] | None:
@@ -181,12 +219,12 @@ class Queue:
     def block(self, number: int, count: int) -> QueueBlock:
         """At most `count` units from a number on, up to the first gap between files."""
         data = b"".join(data for _, data in self.chunks(number, number + count, at_once=count))
-        return QueueBlock.of(data, number, self.is_batch)
+        return self.parsed(data, number)
 
     def blocks(self, number: int, stop: int | None = None, over_gaps: bool = False) -> Iterator[QueueBlock]:
         """The units from a number on, in blocks. Arguments as in chunks()."""
         for first, data in self.chunks(number, stop, _LEAST_AT_ONCE, _MOST_AT_ONCE, over_gaps):
-            yield QueueBlock.of(data, first, self.is_batch)
+            yield self.parsed(data, first)
 
     def units(self, start: int, position: int) -> tuple[QueueBlock, int]:
         """The units of messages from number `start` up to the first unit that points to `position` or after it, or is
@@ -251,6 +289,47 @@ class Queue:
         part = buffer[: min(count, len(buffer) // size) * size]
         return part[: file.read_into(part, index * size) // size * size]
 
+    # ---- queue offsets
+
+    def number_with(self, queue_offset: int) -> int:
+        """The number of the last unit that begins at a queue offset or before it, as far as units are right."""
+        return queue_offset
+
+    def units_from(self, queue_offset: int) -> tuple[int, QueueBlock]:
+        """number_with(), and some units from there on, or from the queue's first one."""
+        number = self.number_with(queue_offset)
+        return number, self.block(max(number, self.first), FEW_UNITS)
+
+    def numbers_of(self, least: int, most: int) -> tuple[int, int]:
+        """The numbers [begin, end) among which all units with these queue offsets are, whatever else units say."""
+        return least, most + 1
+
+    def count_of(self, least: int, most: int) -> int:
+        """The number of units with these queue offsets, as far as units are right."""
+        return max(0, min(most + 1, self.end) - max(least, self.first))
+
+    def offsets_from(self, number: int) -> tuple[int, int]:
+        """The queue offset of a unit, and the one after the last unit."""
+        return number, self.end
+
+    def offsets_of_rows(
+        self, units: QueueBlock, explodes: bool, asked: tuple[int, int], header: Callable[[int], Header | None]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+        """The first and the last queue offset of the rows that each unit's message gives; None where units and log
+        contradict each other.
+
+        Args:
+            explodes: whether messages in a batch are rows.
+            asked: a queue offset up to which no unit's last one may be too small (it may be too large), and the
+                greatest one that is of interest.
+            header: tells the message at a physical offset.
+        """
+        return units.queue_offsets, units.queue_offsets
+
+    def has_hashes_of_rows(self, explodes: bool) -> bool:
+        """Is a unit's tagsCode that of each row that its message gives? See offsets_of_rows()."""
+        return self.topic != SCHEDULE_TOPIC
+
     # ---- the end
 
     @kept
@@ -277,7 +356,7 @@ class Queue:
             while stop > 0:
                 start = max(0, stop - count)
                 data = opened.read(start * self.unit_size, (stop - start) * self.unit_size)
-                found = np.flatnonzero(QueueBlock.of(data, is_batch=self.is_batch).are_used)
+                found = np.flatnonzero(self.parsed(data).are_used)
                 if len(found):
                     return file.first + start + int(found[-1]) + 1
                 stop, count = start, min(2 * count, UNITS_AT_ONCE)
@@ -292,7 +371,7 @@ class Queue:
         file, count = self.in_files[-1], self.files.prices.linear_below
         with ignore_unreadable(), self.opened(file) as opened:
             data = opened.read(0, min(count, file.capacity) * self.unit_size)
-            are_used = QueueBlock.of(data, is_batch=self.is_batch).are_used
+            are_used = self.parsed(data).are_used
             used = np.flatnonzero(are_used)
             return file.first + int(used[-1]) + 1 if len(used) and not are_used[-1] else None
         return None

@@ -110,6 +110,7 @@ class Layout:
         queues_in_rocksdb: the directory of a RocksDB with queues, beside those in files or instead of them; or None.
         queue: the topic and queueId of the only queue that has messages in this log, which is that queue's own
             (store/queue_log.py); None for a commitlog.
+        units: the directory with the queue units of that queue, if it has one of its own.
     """
 
     root: str
@@ -121,6 +122,7 @@ class Layout:
     abort: bool
     queues_in_rocksdb: str | None = None
     queue: tuple[str, int] | None = None
+    units: str | None = None
 
     @property
     def queues(self) -> str | None:

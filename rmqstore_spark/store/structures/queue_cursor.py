@@ -155,7 +155,7 @@ class QueueCursor:
 
     def _is_before(self, file: Units, index: int, position: int) -> bool:
         data = file.read(index * self.queue.unit_size, self.queue.unit_size)
-        block = QueueBlock.of(data, is_batch=self.queue.is_batch)
+        block = self.queue.parsed(data)
         return len(block) > 0 and bool(block.are_before(position)[0])
 
 

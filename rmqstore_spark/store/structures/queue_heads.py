@@ -58,7 +58,7 @@ def queue_ends(
     found, units = np.zeros((len(queues), 7), np.int64), bytearray(2 * UNIT_SIZE * len(queues))
     places = np.full((2, len(numbers)), -1, np.int64)
     if queues and files.are_paths_the_systems:
-        paths = os.fsencode("".join(f"{queue.directory if _is_plain(queue) else ''}\0" for queue in queues))
+        paths = os.fsencode("".join(f"{queue.directory if queue.is_plain else ''}\0" for queue in queues))
         nbytes, requests = read_queue_ends(
             paths, found, units, starts=starts, numbers=numbers, places=places, begin=begin, width=FEW_UNITS
         )
@@ -69,10 +69,6 @@ def queue_ends(
     first, last = (QueueBlock.of(units).only(slice(which, None, 2)) for which in (0, 1))
     first.numbers, last.numbers = first.queue_offsets, last.queue_offsets = found[:, 3].copy(), found[:, 4].copy()
     return QueueEnds(first, last, found[:, 5] == 1, found[:, 2], found[:, 6] == 1, places)
-
-
-def _is_plain(queue: Queue) -> bool:
-    return queue.is_in_files and not queue.is_batch
 
 
 def count_units(queues: Sequence[Queue], files: Files) -> int:
@@ -138,7 +134,7 @@ def many_places(queues: Sequence[Queue], starts: _Longs, numbers: _Longs, files:
 
 
 def _has_one_file(queue: Queue) -> bool:
-    return _is_plain(queue) and len(queue.in_files) == 1
+    return queue.is_plain and len(queue.in_files) == 1
 
 
 def short_queues(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, list[int]]:
@@ -161,7 +157,7 @@ def _read(queues: Sequence[Queue], width: int, files: Files) -> tuple[_Longs, by
     """Rows of read_queue_heads(), and the units."""
     heads = np.full((len(queues), 6), -1, np.int64)
     buffer = bytearray(len(queues) * width * UNIT_SIZE)
-    if queues and files.are_paths_the_systems and all(map(_is_plain, queues)):
+    if queues and files.are_paths_the_systems and all(queue.is_plain for queue in queues):
         paths = os.fsencode("".join(queue.directory + "\0" for queue in queues))
         nbytes, requests = read_queue_heads(paths, heads, buffer)
         files.count(requests, nbytes)

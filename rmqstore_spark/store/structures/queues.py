@@ -5,7 +5,7 @@ one that knows more is taken; light queues are mostly in RocksDB only.
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rmqstore_spark.kept import kept
@@ -13,7 +13,8 @@ from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.consumequeue import Queue, names_in
+from rmqstore_spark.store.structures.batch_queue import BatchQueue
+from rmqstore_spark.store.structures.consumequeue import Queue, QueueName, names_in
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
@@ -50,7 +51,7 @@ class ConsumeQueues:
         self._database = database
         self._batch_directory = batch_directory
         self.files = files
-        self._topics: dict[tuple[str, bool], list[Queue]] = {}
+        self._topics: dict[tuple[str, str], list[Queue]] = {}
 
     def __iter__(self) -> Iterator[Queue]:
         """Every simple queue there is, by topic and queueId. The directories are listed once."""
@@ -61,18 +62,33 @@ class ConsumeQueues:
         """The simple queues, and after them the batch queues."""
         return self._simple + self.batch
 
-    def of_topic(self, topic: str, is_batch: bool = False) -> list[Queue]:
-        """The simple queues of a topic, or its batch queues; only the topic's directory is listed, and only once."""
-        path, above = queue_path(topic, 0), self._batch_directory if is_batch else self._directory
-        if path is None:
+    def of_topic(self, topic: str) -> list[Queue]:
+        """The simple queues of a topic; only the topic's directory is listed, and only once."""
+        return self._kept_of(topic, Queue, self._simple_of)
+
+    def batch_of_topic(self, topic: str) -> list[Queue]:
+        """The batch queues of a topic, as in of_topic()."""
+        return self._kept_of(
+            topic, BatchQueue, lambda topic: self._in_directory(self._batch_directory, topic, BatchQueue)
+        )
+
+    def _kept_of(self, topic: str, made: type[Queue], found: Callable[[str], list[Queue]]) -> list[Queue]:
+        key = topic, made.form
+        if key not in self._topics:
+            self._topics[key] = found(topic)
+        return self._topics[key]
+
+    def _simple_of(self, topic: str) -> list[Queue]:
+        found = self._in_directory(self._directory, topic, Queue)
+        if self._in_rocksdb is None or queue_path(topic, 0) is None:
+            return found
+        return _best(found, self._in_rocksdb.of_topic(topic))
+
+    def _in_directory(self, above: str | None, topic: str, made: type[Queue]) -> list[Queue]:
+        path = queue_path(topic, 0)
+        if path is None or above is None:
             return []
-        if (topic, is_batch) not in self._topics:
-            directory = None if above is None else os.path.join(above, os.path.dirname(path))
-            found = [] if directory is None else list(_queues_of(directory, topic, self.files, is_batch))
-            if self._in_rocksdb is not None and not is_batch:
-                found = _best(found, self._in_rocksdb.of_topic(topic))
-            self._topics[topic, is_batch] = found
-        return self._topics[topic, is_batch]
+        return list(_queues_of(os.path.join(above, os.path.dirname(path)), topic, self.files, made))
 
     def assumed(self, names: Mapping[str, Collection[int]]) -> list[Queue] | None:
         """The queues with these topics and queueIds where all are in RocksDB, without a look at which exist; None where
@@ -83,27 +99,49 @@ class ConsumeQueues:
 
     def all_of_topic(self, topic: str) -> list[Queue]:
         """The simple queues of a topic, and after them its batch queues."""
-        return self.of_topic(topic) + self.of_topic(topic, is_batch=True)
+        return self.of_topic(topic) + self.batch_of_topic(topic)
 
     def some(self) -> Iterator[Queue]:
         """The simple queues, listed lazily: a few of many cost little. Those that are stored twice come twice."""
-        yield from _queues(self._directory, self.files, is_batch=False)
+        yield from _queues(self._directory, self.files, Queue)
         yield from self._in_rocksdb or ()
 
-    def queue(self, topic: str, queue_id: int, is_batch: bool = False) -> Queue | None:
-        """A simple queue, or a BatchCQ, whether it has files or not; None where there can be none
-        (layout.queue_path)."""
-        path, above = queue_path(topic, queue_id), self._batch_directory if is_batch else self._directory
-        if path is None:
-            return None
-        found = None if above is None else Queue(os.path.join(above, path), topic, queue_id, self.files, is_batch)
-        other = None if self._in_rocksdb is None or is_batch else self._in_rocksdb.queue(topic, queue_id)
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """A simple queue, whether it has files or not; None where there can be none (layout.queue_path)."""
+        found = self._below(self._directory, topic, queue_id, Queue)
+        other = None if self._in_rocksdb is None else self._in_rocksdb.queue(topic, queue_id)
         return found if other is None else other if found is None else _better(found, other)
+
+    def batch_queue(self, topic: str, queue_id: int) -> Queue | None:
+        """A BatchCQ, as in queue()."""
+        return self._below(self._batch_directory, topic, queue_id, BatchQueue)
+
+    def _below(self, above: str | None, topic: str, queue_id: int, made: type[Queue]) -> Queue | None:
+        path = queue_path(topic, queue_id)
+        return None if path is None or above is None else made(os.path.join(above, path), topic, queue_id, self.files)
+
+    def named(self, name: QueueName) -> Queue | None:
+        """The queue with a name that a queue has told, whether it is still there or not; as in queue()."""
+        find = self.batch_queue if name.form == BatchQueue.form else self.queue
+        return find(name.topic, name.queue_id)
+
+    def is_passed_over(self, queue: Queue) -> bool:
+        """Is it a BatchCQ without units beside a simple queue? Then the simple queue counts: a topic has queues of one
+        kind."""
+        if queue.form != BatchQueue.form:
+            return False
+        simple = self.queue(queue.topic, queue.queue_id)
+        return simple is not None and bool(simple.in_files) and queue.last() is None
+
+    @property
+    def directories(self) -> list[str]:
+        """The directories that have those of queues in files."""
+        return [each for each in (self._directory, self._batch_directory) if each is not None]
 
     def all_of_queue(self, topic: str, queue_id: int) -> list[Queue]:
         """The queues of this name: a simple one, whether it has files or not, where there is no BatchCQ with a unit; a
         BatchCQ that has one, and before it a simple one only if that has a unit, too."""
-        simple, batch = self.queue(topic, queue_id), self.queue(topic, queue_id, is_batch=True)
+        simple, batch = self.queue(topic, queue_id), self.batch_queue(topic, queue_id)
         if batch is None or batch.last() is None:
             return [] if simple is None else [simple]
         return [batch] if simple is None or simple.last() is None else [simple, batch]
@@ -127,8 +165,7 @@ class ConsumeQueues:
 
     @kept
     def _names(self) -> set[str]:
-        directories = (self._directory, self._batch_directory)
-        return {name for directory in directories if directory for name in self.topics_in(directory)}
+        return {name for directory in self.directories for name in self.topics_in(directory)}
 
     def topics_in(self, directory: str) -> list[str]:
         """The names in a directory that can be topics: not the files of a database."""
@@ -169,13 +206,13 @@ class ConsumeQueues:
 
     @kept
     def _simple(self) -> list[Queue]:
-        found = list(_queues(self._directory, self.files, is_batch=False))
+        found = list(_queues(self._directory, self.files, Queue))
         return found if self._in_rocksdb is None else _best(found, self._in_rocksdb)
 
     @kept
     def batch(self) -> list[Queue]:
         """Every BatchCQ there is."""
-        return list(_queues(self._batch_directory, self.files, is_batch=True))
+        return list(_queues(self._batch_directory, self.files, BatchQueue))
 
     def vouch_for(self, header: Header) -> bool | None:
         """Do the queues know this message? True or False; None when there is no unit at its queue offset. A BatchCQ has
@@ -187,7 +224,7 @@ class ConsumeQueues:
         queue = self.queue(header.topic, header.queue_id)
         unit = None if queue is None else queue.unit(header.queue_offset)
         found = None if unit is None else (unit.position, unit.size) == (header.position, header.size)
-        batches = None if found else self.queue(header.topic, header.queue_id, is_batch=True)
+        batches = None if found else self.batch_queue(header.topic, header.queue_id)
         if batches is not None:
             unit = batches.unit(QueueCursor(batches).seek(header.position))
             if unit is not None and (unit.position, unit.size) == (header.position, header.size):
@@ -225,21 +262,21 @@ def _units_in(queue: Queue) -> int:
     return sum(int(block.are_used.sum()) for block in queue.blocks(queue.first, queue.end, over_gaps=True))
 
 
-def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Queue]:
+def _queues(directory: str | None, files: Files, made: type[Queue]) -> Iterator[Queue]:
     """The queues in a directory, by topic."""
     if directory is None:
         return
     topics = names_in(directory, files)
     progress = Progress(f"listing queues in {directory}", len(topics), "topics")
     for topic in topics:
-        yield from _queues_of(os.path.join(directory, topic), topic, files, is_batch)
+        yield from _queues_of(os.path.join(directory, topic), topic, files, made)
         progress.add()
 
 
-def _queues_of(directory: str, topic: str, files: Files, is_batch: bool) -> Iterator[Queue]:
+def _queues_of(directory: str, topic: str, files: Files, made: type[Queue]) -> Iterator[Queue]:
     """The queues of a topic, in its directory."""
     above = os.path.join(directory, "")
     for name in names_in(directory, files):
         queue_id = queue_id_of(name)
         if queue_id is not None:
-            yield Queue(above + name, topic, queue_id, files, is_batch)
+            yield made(above + name, topic, queue_id, files)

@@ -71,6 +71,7 @@ class RocksDBQueue(Queue):
         self._bounds = bounds
 
     is_in_files = False
+    is_plain = False
 
     @property
     def kind(self) -> str:

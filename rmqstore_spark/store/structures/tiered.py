@@ -15,13 +15,17 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore_spark.kept import kept
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.consumequeue import names_in, queue_directories
+from rmqstore_spark.store.structures.consumequeue import Queue, names_in, queue_directories
 from rmqstore_spark.store.structures.layout import Layout, names_there, queue_id_of, queue_log, start_in
+from rmqstore_spark.store.structures.queues import ConsumeQueues
 
 MESSAGES, QUEUES = "COMMIT_LOG", "CONSUME_QUEUE"
 _PARTS = {MESSAGES, QUEUES}
@@ -59,7 +63,8 @@ def tiered_logs(
     for broker in _brokers(root, files, _LEVELS, names_there):
         for topic, queue_id, directory in queue_directories(broker, files, names_there):
             if is_wanted(topic, queue_id) and _PARTS & {*names_there(directory, files)}:
-                yield queue_log(root, (topic, queue_id), os.path.join(directory, MESSAGES), files, flat_start)
+                log = queue_log(root, (topic, queue_id), os.path.join(directory, MESSAGES), files, flat_start)
+                yield replace(log, units=os.path.join(directory, QUEUES))
 
 
 def _brokers(directory: str, files: Files, levels: int, names_of: Callable[[str, Files], list[str]]) -> Iterator[str]:
@@ -77,11 +82,47 @@ def _is_queue(name: str) -> bool:
     return queue_id_of(name) is not None
 
 
+class TieredQueue(Queue):
+    """The units of a queue in a tiered store: those of a simple queue, in files with other names. Their positions are
+    those in the queue's own log."""
+
+    is_plain: ClassVar[bool] = False
+
+    def _named_files(self) -> list[tuple[int, str]]:
+        names = names_in(self.directory, self.files)
+        return sorted((start, name) for name in names if (start := flat_start(name)) is not None)
+
+
+class QueuesOfTier(ConsumeQueues):
+    """The queue beside a log of a tiered store."""
+
+    def __init__(self, queue: TieredQueue) -> None:
+        super().__init__(None, queue.files)
+        self._queue = queue
+
+    @kept
+    def _simple(self) -> list[Queue]:
+        return [self._queue]
+
+    @kept
+    def topics(self) -> set[str]:
+        """The queue's topic."""
+        return {self._queue.topic}
+
+    def of_topic(self, topic: str) -> list[Queue]:
+        """The queue, if it is of the topic."""
+        return [self._queue] if topic == self._queue.topic else []
+
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """The queue, if that is its name."""
+        return self._queue if (topic, queue_id) == (self._queue.topic, self._queue.queue_id) else None
+
+
 def tiered_queue_files(layout: Layout, files: Files) -> list[tuple[str, int]]:
     """The files with the 20-byte units of a queue's log, each with the flat offset that it begins with, in order."""
-    if not layout.segments:
+    if not layout.segments or layout.units is None:
         return []
-    directory = os.path.join(os.path.dirname(os.path.dirname(layout.segments[0].path)), QUEUES)
+    directory = layout.units
     found = [(start, name) for name in names_there(directory, files) if (start := flat_start(name)) is not None]
     return [(os.path.join(directory, name), start) for start, name in sorted(found)]
 

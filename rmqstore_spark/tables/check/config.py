@@ -156,8 +156,4 @@ class _BoundsOfQueues:
 
 def _bounds(queue: Queue, log_start: int) -> tuple[int, int]:
     """The queue's first offset that has not expired, and the offset after its last."""
-    first = QueueCursor(queue).seek(log_start)
-    if not queue.is_batch:
-        return first, queue.end
-    outer = [queue.any_unit(number) for number in (first, queue.end - 1)]
-    return (0, 0) if outer[0] is None or outer[1] is None else (outer[0].queue_offset, outer[1].end)
+    return queue.offsets_from(QueueCursor(queue).seek(log_start))

@@ -158,11 +158,12 @@ def kinds(store: Snapshot, paths: list[str], owner: int) -> Iterator[Finding]:
         yield Finding("foreignOwner", path, expected=f"user {owner}", found=f"user {uid}", count=count)
 
 
-def check_queue_directories(store: Snapshot, topics: list[str], is_batch: bool) -> Iterator[Finding]:
-    """Entries of some topics' queue directories that are not files of a queue; and links and foreign owners there."""
-    above = store.layout.batchconsumequeue if is_batch else store.layout.consumequeue
-    if above is None:
-        return
+def check_queue_directories(store: Snapshot, above: str, topics: list[str]) -> Iterator[Finding]:
+    """Entries of some topics' queue directories that are not files of a queue; and links and foreign owners there.
+
+    Args:
+        above: the directory of these directories.
+    """
     owner = store.files.lstat(store.root).st_uid
     paths: list[str] = []
     for topic in topics:

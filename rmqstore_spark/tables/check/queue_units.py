@@ -22,7 +22,6 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
-from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.tables.check.log_view import LogView, Wanted
 from rmqstore_spark.tables.check.problems import Finding
@@ -90,8 +89,8 @@ class QueueStretch:
             if queue_path(topic, queue_id) is None:
                 yield Finding("impossibleTopic", position=expected[0][0].position, topic=topic, queue_id=queue_id)
                 continue
-            batch = self._store.queues.queue(topic, queue_id, is_batch=True)
-            if batch is not None and batch.in_files and not is_beside_simple(batch, self._store.queues):
+            batch = self._store.queues.batch_queue(topic, queue_id)
+            if batch is not None and batch.in_files and not self._store.queues.is_passed_over(batch):
                 yield from self._check_batch(batch, expected, start, stop)
                 extra += self._before_batch(batch, expected, start, stop)
                 continue
@@ -212,7 +211,7 @@ class QueueStretch:
         actual = _near(queue, start, stop)
         missing = ~np.isin(positions, actual.positions)
         if missing.any():  # the search fails in a queue that is not in order; and a broker may have written meanwhile
-            queue = self._store.queues.queue(queue.topic, queue.queue_id, is_batch=True) or queue
+            queue = self._store.queues.batch_queue(queue.topic, queue.queue_id) or queue
             actual = QueueBlock.joined([each.units for each in used_units(queue, 0, 1 << 62, ALL)])
             missing = ~np.isin(positions, actual.positions)
         if missing.any() and self._view.moment.is_unsettled:
@@ -355,13 +354,6 @@ def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterab
     yield from _told(found, view.end)
 
 
-def is_beside_simple(batch: Queue, queues: ConsumeQueues) -> bool:
-    """Is a BatchCQ without units beside a simple queue? Then the simple queue counts: a topic has queues of one
-    kind."""
-    simple = queues.queue(batch.topic, batch.queue_id)
-    return simple is not None and bool(simple.in_files) and batch.last() is None
-
-
 def _is_odd(view: LogView, queue: Queue, queue_offset: int, position: int) -> bool:
     """Is a message's queueOffset wrong, and not its queue? Yes if no queue can have such an offset, if the queue has
     the message among right units, or if a right unit after it has a message before it in the log. A queue that is made
@@ -383,7 +375,7 @@ def _is_right(view: LogView, queue: Queue, number: int) -> bool:
 def _is_told_with_message(view: LogView, candidate: Candidate) -> bool:
     """Does a unit of no message belong to a message whose queueOffset is odd, and which has no unit?"""
     queue, header = candidate.queue, view.header(candidate.unit.position)
-    if header is None or queue.is_batch or queue.is_lmq or not header.is_queued:
+    if header is None or not queue.is_by_offset or queue.is_lmq or not header.is_queued:
         return False
     if (header.topic, header.queue_id, header.size) != (queue.topic, queue.queue_id, candidate.unit.size):
         return False

@@ -14,7 +14,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
-from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, is_beside_simple, place_of, unconfirmed
+from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, place_of, unconfirmed
 from rmqstore_spark.tables.consumequeue import QueuePart, fetch_ahead, used_units
 
 _OPEN = 1 << 62
@@ -26,22 +26,22 @@ class QueuesPart:
 
     Attributes:
         queues: the parts of these queues.
-        sizes: the expected bytes of a file, of simple queues and of BatchCQs.
+        sizes: the expected bytes of a file of queues of each form.
     """
 
     queues: tuple[QueuePart, ...]
-    sizes: tuple[int, int]
+    sizes: dict[str, int]
 
 
 def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[Finding]:
     """Problems of some queues that no message of the log shows."""
     seen = _Seen()
-    found = [(piece, store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)) for piece in part.queues]
+    found = [(piece, store.queues.named(piece.queue)) for piece in part.queues]
     some = [(piece, queue) for piece, queue in found if queue is not None]
     fetch_ahead(store.files, some)
     for piece, queue in some:
         try:
-            if queue.is_batch and is_beside_simple(queue, store.queues):
+            if store.queues.is_passed_over(queue):
                 yield Finding(
                     "strayFile",
                     queue.directory,
@@ -51,7 +51,7 @@ def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[F
                     found="files of a BatchCQ without a unit",
                 )
             elif piece.first == 0:
-                yield from _files(queue, part.sizes[piece.is_batch], view.moment.is_unsettled)
+                yield from _files(queue, part.sizes[queue.form], view.moment.is_unsettled)
             _look_along(store, view, queue, piece, seen)
         except RmqStoreError as why:
             if not any(view.moment.is_gone(why, file.path, store.files) for file in queue.on_disk):
@@ -98,7 +98,7 @@ def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, 
         if queue.is_lmq:
             seen.extra += _of_light(view, queue, found.units)
     used = QueueBlock.joined(units)
-    before = piece.first if piece.first > 0 and not queue.is_batch else None
+    before = piece.first if piece.first > 0 and queue.is_by_offset else None
     seen.holes += [(queue, first, stop) for first, stop in _holes(used, before, view)]
     if piece.stop == _OPEN:
         count = len(used)

@@ -18,7 +18,7 @@ from rmqstore_spark.read.pieces.pinned import pinned_segment, queue_proofs
 from rmqstore_spark.read.plan.pack import target_size
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.plan.split import Splitter
-from rmqstore_spark.store.geometry import usual_queue_file
+from rmqstore_spark.store.geometry import usual_queue_files
 from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.queue_log import QueueLog
 from rmqstore_spark.store.snapshot import Snapshot
@@ -54,8 +54,8 @@ _BLOCK = 32 * 1024 * 1024  # bytes of the log that are compared with queues and 
 class _Directories:
     """The directories of some topics' queues."""
 
+    above: str
     topics: tuple[str, ...]
-    is_batch: bool
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
     told += beyond(store, spans, moment)
     queues = store.queues.with_batch
     work: list[_Work] = [*_log_parts(store, options, spans), *_queue_parts(store, queues), *spans]
-    for is_batch, directory in ((False, store.layout.consumequeue), (True, store.layout.batchconsumequeue)):
-        topics = [] if directory is None else store.queues.topics_in(directory)
-        work += [_Directories(tuple(topics[at : at + _TOPICS]), is_batch) for at in range(0, len(topics), _TOPICS)]
+    for directory in store.queues.directories:
+        topics = store.queues.topics_in(directory)
+        work += [_Directories(directory, tuple(topics[at : at + _TOPICS])) for at in range(0, len(topics), _TOPICS)]
     extents = store.log.extents
     last = store.last_message
     newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
@@ -161,7 +161,7 @@ def _packed(blocks: Iterable[Block], target: int) -> Iterator[tuple[Block, ...]]
 
 
 def _queue_parts(store: Snapshot, queues: list[Queue]) -> Iterator[QueuesPart]:
-    usual = usual_queue_file(queues), usual_queue_file(queues, is_batch=True)
+    usual = usual_queue_files(queues)
     for group in grouped(queues, store.files):
         yield QueuesPart(tuple(group), usual)
 
@@ -185,7 +185,7 @@ def _findings(store: Snapshot, part: Part) -> Iterator[Finding]:
         case IndexSpan() as work:
             yield from check_index_file(store.files, work, part.moment)
         case _Directories() as work:
-            yield from check_queue_directories(store, list(work.topics), work.is_batch)
+            yield from check_queue_directories(store, work.above, list(work.topics))
         case _Config() as work:
             yield from check_config(store, work.log_start)
         case Ends() as work:

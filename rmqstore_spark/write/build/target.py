@@ -230,7 +230,7 @@ def sizes_to_rebuild(store: Snapshot, asked: Sizes, may_be_cut: bool = False) ->
             found = index_geometry(index, store.files, slots, items, may_differ=True)
             slots, items = slots or found[0], items or found[1]
     sizes = Sizes(segment_size(store, may_be_cut), queue_file, slots, items).or_defaults()
-    batch_file = usual_queue_file(store.queues.batch, is_batch=True)
+    batch_file = usual_queue_file(store.queues.batch)
     return replace(sizes, batch_file=batch_file) if batch_file else sizes
 
 

@@ -139,7 +139,7 @@ def with_queues(table: Table, needed: Mapping[str, int], queues: ConsumeQueues) 
     """
     counts = dict(needed)
     for topic in sorted(needed if table.get("topicConfigTable") else {*needed, *queues.topics}):
-        if not queues.of_topic(topic, is_batch=True):
+        if not queues.batch_of_topic(topic):
             for queue in queues.of_topic(topic):
                 if queue.in_files:
                     counts[topic] = max(counts.get(topic, 0), queue.queue_id + 1)

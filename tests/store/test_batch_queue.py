@@ -10,11 +10,10 @@ import pytest
 
 from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT, batch_unit
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.batch_numbers import number_with, units_from
-from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.batch_queue import BatchQueue
 
 
-def _queue(root: Path, rng: random.Random, count: int, per_file: int, first: int) -> tuple[Queue, list[int]]:
+def _queue(root: Path, rng: random.Random, count: int, per_file: int, first: int) -> tuple[BatchQueue, list[int]]:
     """A queue of so many batches, whose first `first` units are in files that are gone; and the batches' offsets."""
     units, offsets, at = [], [], rng.choice((0, 500))
     for number in range(count):
@@ -25,7 +24,7 @@ def _queue(root: Path, rng: random.Random, count: int, per_file: int, first: int
     for start in range(0, max(count, 1), per_file):
         data = b"".join(units[start : start + per_file]).ljust(per_file * BATCH_UNIT_SIZE, b"\0")
         (root / f"{(first + start) * BATCH_UNIT_SIZE:020d}").write_bytes(data)
-    return Queue(str(root), "T", 0, Files(), is_batch=True), offsets
+    return BatchQueue(str(root), "T", 0, Files()), offsets
 
 
 @pytest.mark.parametrize("count", [0, 1, 100, 5000])
@@ -36,8 +35,8 @@ def test_the_unit_of_an_offset(tmp_path: Path, rng: random.Random, count: int, p
     last = offsets[-1] if offsets else 0
     for wanted in [0, last, last + 20, *(rng.randrange(last + 2) for _ in range(60))]:
         expected = first + bisect.bisect_right(offsets, wanted) - 1
-        number, block = units_from(queue, wanted)
-        assert number == number_with(queue, wanted) == expected
+        number, block = queue.units_from(wanted)
+        assert number == queue.number_with(wanted) == expected
         assert block.numbers.tolist() == list(range(max(expected, first), max(expected, first) + len(block)))
         assert block.queue_offsets.tolist() == offsets[max(expected, first) - first :][: len(block)]
         assert len(block) or not count
@@ -48,5 +47,5 @@ def test_a_short_queue_is_read_at_once(tmp_path: Path, rng: random.Random) -> No
     queue, offsets = _queue(tmp_path, rng, 700, 10_000, 0)
     assert queue.end == 700
     queue.files.requests = 0
-    assert number_with(queue, offsets[600]) == 600
+    assert queue.number_with(offsets[600]) == 600
     assert queue.files.requests <= 2
