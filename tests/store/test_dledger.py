@@ -3,6 +3,7 @@ whatever was rolled back; damage is told; queues, selections, tables, check and 
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ from oracle import dledger, reference
 from oracle.dledger import DLedgerStoreBuilder
 from oracle.stores import StoreBuilder
 from support import flavours
-from support.following import assert_followed, stream_options
+from support.following import Query, assert_followed, stream_options
 from support.reading import FREE, forced_plan, make_plan, options_of, read
 
 from rmqstore_spark import Store
@@ -294,6 +295,69 @@ def test_nodes_together(tmp_path: Path, rng: random.Random, caplog: pytest.LogCa
         assert sum("are left out" in text for text in caplog.messages) == beyond
         some_differ += beyond > 0
     assert some_differ > 0
+
+
+def test_both_logs_in_one_address_space(tmp_path: Path, rng: random.Random) -> None:
+    """A store that began without DLedger: selections, tables, check, streams and a copy go over the border."""
+    root = tmp_path / "store"
+    classic = StoreBuilder(root, 8192, index=True)
+    for number in range(40):
+        classic.append(**message(rng, number))
+    builder = DLedgerStoreBuilder(root, 8192, classic=classic)
+    for number in range(40, 80):
+        builder.append(**message(rng, number))
+    builder.close()
+    rows = read(root)
+    assert positions(rows) == recovered(root) == [m.position for m in builder.messages]
+    files = Store(root).segments().to_pylist()
+    border = int(next(iter(sorted((root / "dledger-n0" / "data").iterdir()))).name)
+    assert [row["startOffset"] for row in files] == [*range(0, files[-1]["endOffset"], 8192)]
+    assert len(list((root / "commitlog").iterdir())) * 8192 == border
+    assert rows[39]["commitLogOffset"] < border <= rows[40]["commitLogOffset"]
+    topic, queue_id = rows[39]["topic"], rows[39]["queueId"]
+    of_queue = [row for row in rows if (row["topic"], row["queueId"]) == (topic, queue_id)]
+    around = (
+        [row["queueOffset"] for row in of_queue if row["commitLogOffset"] < border][-2],
+        of_queue[-1]["queueOffset"],
+    )
+    for wanted, options in (
+        ([row for row in rows if row["topic"] == topic], {"subscribe": topic}),
+        ([row for row in rows if row["keys"] == "k7"], {"key": "k7"}),  # one in each log
+        ([row for row in rows if row["tags"] == "a"], {"tags": "a"}),
+        (
+            [row for row in of_queue if around[0] <= row["queueOffset"] < around[1]],
+            {
+                "assign": json.dumps({topic: [queue_id]}),
+                "startingOffsets": json.dumps({topic: {queue_id: around[0]}}),
+                "endingOffsets": json.dumps({topic: {queue_id: around[1]}}),
+            },
+        ),
+    ):
+        assert wanted
+        assert read(root, **options) == wanted, options
+    assert {row["commitLogOffset"] < border for row in read(root, key="k7")} == {True, False}
+    assert sum(row["messages"] for row in Store(root).queues().to_pylist()) == len(rows)
+    assert [row for row in Store(root).check().to_pylist() if row["severity"] == "error"] == []
+    query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger=9)
+    query.run()
+    assert positions(query.rows) == positions(rows)
+    Store(root).copy(tmp_path / "copy")
+    same = ("topic", "queueId", "queueOffset", "keys", "tags", "body", "storeTimestamp")
+    assert [[row[name] for name in same] for row in read(tmp_path / "copy")] == [[row[n] for n in same] for row in rows]
+    assert not list((tmp_path / "copy").glob("dledger*"))
+    for lost in (rows[12], rows[55]):  # a damaged message in either log is told, and costs no other
+        path = Path(
+            next(row["file"] for row in files if row["startOffset"] <= lost["commitLogOffset"] < row["endOffset"])
+        )
+        data = bytearray(path.read_bytes())
+        data[lost["commitLogOffset"] % 8192 + 4] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(RmqStoreError, match=path.name):
+            read(root)
+        kept = positions(read(root, mode="DROPMALFORMED"))
+        assert kept == [at for at in positions(rows) if at != lost["commitLogOffset"]]
+        data[lost["commitLogOffset"] % 8192 + 4] ^= 1
+        path.write_bytes(data)
 
 
 def test_an_edge_follows(tmp_path: Path, rng: random.Random) -> None:
