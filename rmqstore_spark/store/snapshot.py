@@ -50,6 +50,8 @@ class LogQueue(NamedTuple):
 class StoreRef:
     """A store's place, and how to read it: all that a task gets. The task's plan says which segments to read.
 
+    Large because each thing that tasks look up beside the log has a property that keeps the answer.
+
     Attributes:
         layout: where its parts are.
         files: how they are reached, and where requests and bytes are counted.
@@ -73,6 +75,11 @@ class StoreRef:
         """The store's ConsumeQueues."""
         layout = self.layout
         return ConsumeQueues(layout.consumequeue, self.files, layout.batchconsumequeue, layout.queues_in_rocksdb)
+
+    @property
+    def stored_queues(self) -> ConsumeQueues:
+        """The queues whose units a broker keeps beside this log."""
+        return self.queues
 
     def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
         """A reader of a segment. The caller closes it."""
@@ -237,11 +244,6 @@ class Snapshot(StoreRef):
     def queues_of_log(self) -> list[LogQueue]:
         """The queues that the log tells by itself, as it has no messages of others."""
         return []
-
-    @property
-    def stored_queues(self) -> ConsumeQueues:
-        """The queues whose units a broker keeps beside this log."""
-        return self.queues
 
     def leads(self, asked: AskedOffsets) -> bool:
         """Is it the first of logs() that may have what is asked for?"""

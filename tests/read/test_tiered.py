@@ -330,6 +330,10 @@ def test_flipped_bits(tmp_path: Path, rng: random.Random) -> None:
         path.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << rng.randrange(8)]) + sound[at + 1 :])
         left = rows_of(tmp_path / "tier", columns, mode="DROPMALFORMED")
         told = Store(tmp_path / "tier").check().to_pylist()
+        try:
+            rows_of(tmp_path / "tier", columns)
+        except DamagedStoreError as why:  # as for a body that is said to be compressed, which check does not try
+            told.append({"problem": str(why)})
         if not told:  # a field that no checksum covers and nothing else tells
             assert [row["queueOffset"] for row in left] == [row["queueOffset"] for row in rows], at
             assert [row["body"] for row in left] == [row["body"] for row in rows], at
