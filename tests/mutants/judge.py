@@ -40,10 +40,9 @@ from mutants.changes import ROOT, changed
 
 KILLED, TIME, LIVES, INVALID, AGAIN = "killed", "time", "lives", "invalid", "again"
 TESTS = ("read", "store", "write", "tables", "face")
-CHOICE = "not spark and not interop and not slow and not long"
 # What is loaded is not rewritten, which does not matter to plugins.
 _LOADED = "ignore::pytest.PytestAssertRewriteWarning"
-_OPTIONS = ["-p", "no:cacheprovider", "-q", "--no-header", "--tb=no", "-m", CHOICE, "-W", _LOADED]
+_OPTIONS = ["-p", "no:cacheprovider", "-q", "--no-header", "--tb=no", "-W", _LOADED]
 _MEMORY = 12 << 30
 # Who does nothing for so many seconds waits forever.
 _IDLE = 15
@@ -86,7 +85,7 @@ class _Watch:
 
 def _limit(seconds: float) -> None:
     """Of processor time from now on, for one test."""
-    most = math.ceil(time.process_time() + 3 + 10 * seconds)
+    most = math.ceil(time.process_time() + 2 + 5 * seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
 
 

@@ -24,10 +24,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from mutants.changes import ROOMS, ROOT, Mutant, everywhere
-from mutants.judge import CHOICE, INVALID, KILLED, LIVES, TESTS, TIME
+from mutants.judge import INVALID, KILLED, LIVES, TESTS, TIME
 
 _PLACE = ROOT / "build" / "mutants"
 _REACHED = _PLACE / "reached.json"
+# Which tests are asked: the quick ones, and of each other one a case.
+_CHOICE = "(not slow or sample) and not spark and not interop and not long"
 # No test reaches it.
 UNREACHED = "not reached"
 # So many are handed to a process; then the next one begins with what has killed so far.
@@ -67,7 +69,7 @@ def _lines_from(command: list[str], variable: str) -> Iterator[str]:
 def reach() -> None:
     """Find out which tests reach what."""
     tests = [f"tests/{room}" for room in TESTS]
-    command = ["-m", "pytest", "-p", "mutants.reach", "-p", "no:cacheprovider", "-q", "-m", CHOICE, *tests]
+    command = ["-m", "pytest", "-p", "mutants.reach", "-p", "no:cacheprovider", "-q", "-m", _CHOICE, *tests]
     text = "".join(_lines_from(command, "RMQ_REACHED"))
     if not text:
         raise SystemExit(f"no test ran; see {_PLACE / 'output.txt'}")
