@@ -14,6 +14,7 @@ try:
         read_queue_parts,
         read_short_queues,
         resident,
+        tile_queues,
     )
     from native_io._read import (
         BATCH_INDEX,
@@ -143,5 +144,6 @@ __all__ = [
     "take_entries",
     "take_newest",
     "take_records",
+    "tile_queues",
     "xxh3",
 ]

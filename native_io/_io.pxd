@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from native_io._common cimport rmq_unit, rmq_walk
-from native_io._read cimport rmq_decoder, rmq_filter, rmq_list
+from native_io._read cimport rmq_decoder, rmq_filter, rmq_list, rmq_tiling
 
 
 cdef extern from "file.h" nogil:
@@ -23,6 +23,15 @@ cdef extern from "short_queues.h" nogil:
         int64_t is_all
     rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost)
     int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost)
+
+cdef extern from "queue_tiles.h" nogil:
+    ctypedef struct rmq_tile_reading:
+        int64_t most
+        uint8_t *buffer
+        int64_t room
+    enum:
+        RMQ_LEAST_TILED
+    int rmq_tile_queue(rmq_tiling *t, const char *path, int asked, const rmq_tile_reading *how, rmq_file *cost)
 
 cdef extern from "queue_ends.h" nogil:
     enum:

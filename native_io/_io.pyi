@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io._common import Buffer, Walked, Wrapping
-from native_io._read import Decoder, Filter
+from native_io._read import Decoder, Filter, Tiling
 
 class Slide:
     """A window that slides along a file of the log while a decoder takes the units in it. For one thread at a time.
@@ -113,6 +113,33 @@ def read_short_queues(
         sizes: filled with the number of bytes of units in each queue's share, at least up to the first unused unit; -1
             where the queue is not of this form, or cannot be read.
         buffer: takes the units.
+
+    Returns:
+        (bytes, requests): the bytes and requests of the reads.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
+
+def tile_queues(
+    tiling: Tiling,
+    paths: bytes,
+    asked: npt.NDArray[np.uint8],
+    found: npt.NDArray[np.int64],
+    buffer: Buffer,
+    *,
+    most: int,
+) -> tuple[int, int]:
+    """Begin many queues of 20-byte units that have one file each, and add their units to a tiling as far as they are
+    needed (Tiling.add).
+
+    Args:
+        paths: the queues' directories, each followed by a NUL byte.
+        asked: whether each queue's units are also summed up separately.
+        found: filled with a row for each queue: 1, what Tiling.units gives, and physical offset, size and queue offset
+            of the first and of the last unit in a stretch, the first at -1 where there is none; or 0 where the queue is
+            not of this form, cannot be opened, or may have more bytes of units than `most`: then nothing was added.
+        buffer: for units on their way, at least 2,000 bytes.
 
     Returns:
         (bytes, requests): the bytes and requests of the reads.

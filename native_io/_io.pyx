@@ -12,7 +12,7 @@ from libc.string cimport memcpy, strlen
 from native_io._common cimport (
     RMQ_ASK, RMQ_FULL, RMQ_MORE, Wrapping, address, check_offsets, end_walk, rmq_finding, rmq_unit, rmq_walk, wrapping_of,
 )
-from native_io._read cimport Decoder, Filter, rmq_filter, rmq_list
+from native_io._read cimport Decoder, Filter, Tiling, rmq_filter, rmq_list, rmq_tiling
 
 import os
 
@@ -127,6 +127,31 @@ def read_short_queues(bytes paths not None, int64_t[::1] numbers not None, int64
         for i in range(n):
             sizes[i] = rmq_read_short_queue(path, &buffer[i * room], room, &numbers[i], &cost)
             path += strlen(path) + 1
+    return cost.bytes, cost.requests
+
+
+def tile_queues(Tiling tiling not None, bytes paths not None, const uint8_t[::1] asked not None,
+                int64_t[:, ::1] found not None, uint8_t[::1] buffer not None, *, int64_t most):
+    cdef int64_t n = asked.shape[0], i
+    cdef const char *path = paths
+    cdef rmq_file cost = rmq_file(-1, 0, 0, 0, 0)
+    cdef rmq_tile_reading how
+    cdef rmq_tiling *t = &tiling.tiling
+    if paths.count(b"\0") != n or (n > 0 and not paths.endswith(b"\0")) or found.shape[0] != n or found.shape[1] != 9:
+        raise ValueError(f"{n} queues need as many paths that end with a NUL each, and rows of 9 columns")
+    if buffer.shape[0] < RMQ_LEAST_TILED:
+        raise ValueError(f"a buffer of {buffer.shape[0]} bytes is too small for the first units of a queue")
+    how = rmq_tile_reading(most, &buffer[0], buffer.shape[0])
+    tiling.enter()
+    with nogil:
+        for i in range(n):
+            found[i, 0] = rmq_tile_queue(t, path, asked[i], &how, &cost)
+            if found[i, 0]:
+                found[i, 1], found[i, 2] = t.queue_count, t.queue_bytes
+                found[i, 3], found[i, 4], found[i, 5] = t.first.position, t.first.size, t.first.queue_offset
+                found[i, 6], found[i, 7], found[i, 8] = t.last.position, t.last.size, t.last.queue_offset
+            path += strlen(path) + 1
+    tiling.leave()
     return cost.bytes, cost.requests
 
 

@@ -137,6 +137,7 @@ cdef extern from "tiling.h" nogil:
         rmq_tile first
         rmq_tile last
     uint64_t rmq_fingerprint(int64_t offset)
+    void rmq_begin_tiling(rmq_tiling *t, int64_t number, int64_t unit_size, int asked)
     int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count)
 
 cdef extern from "decode.h" nogil:
@@ -189,3 +190,9 @@ cdef class Decoder(OneAtATime):
     cdef readonly tuple columns
     # The end of a method that enter() began, with what C answered; `wrong` is where there is no unit.
     cdef int done(self, int status, int64_t wrong) except -1
+
+
+cdef class Tiling(OneAtATime):
+    cdef rmq_tiling tiling
+    cdef const int64_t[::1] starts, stops, segments, headers
+    cdef int64_t[:, ::1] found

@@ -348,10 +348,6 @@ class Tiles(collections.namedtuple("Tiles", (
 
 
 cdef class Tiling(OneAtATime):
-    cdef rmq_tiling tiling
-    cdef const int64_t[::1] starts, stops, segments, headers
-    cdef int64_t[:, ::1] found
-
     def __cinit__(self, const int64_t[::1] starts not None, const int64_t[::1] stops not None,
                   const int64_t[::1] segments not None, const int64_t[::1] headers=None):
         cdef int64_t n = starts.shape[0]
@@ -381,10 +377,7 @@ cdef class Tiling(OneAtATime):
     def begin(self, int64_t number, *, int64_t unit_size, bint asked):
         check_unit_size(unit_size)
         self.enter()
-        self.tiling.unit_size, self.tiling.number, self.tiling.asked = unit_size, number, asked
-        self.tiling.at = self.tiling.end = 0
-        self.tiling.queue_count = self.tiling.queue_bytes = 0
-        self.tiling.first.position = -1
+        rmq_begin_tiling(&self.tiling, number, unit_size, asked)
         self.leave()
 
     def add(self, const uint8_t[::1] units not None):

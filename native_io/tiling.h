@@ -44,6 +44,15 @@ static inline uint64_t rmq_fingerprint(int64_t offset) {
     return mixed ^ mixed >> 29;
 }
 
+/* Begin a queue, whose units come next, from a number on. */
+static inline void rmq_begin_tiling(rmq_tiling *t, int64_t number, int64_t unit_size, int asked) {
+    t->unit_size = unit_size;
+    t->number = number;
+    t->asked = asked;
+    t->at = t->end = t->queue_count = t->queue_bytes = 0;
+    t->first.position = -1;
+}
+
 /* The sums of some units of one queue in one stretch, kept apart so that they stay in registers. */
 typedef struct {
     int64_t count, bytes;

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from native_io import Filter, QueueWalk, Status, Tiles, Tiling, fingerprint, read_short_queues
+from native_io import Filter, QueueWalk, Status, Tiles, Tiling, fingerprint, read_short_queues, tile_queues
 from rmqstore_spark.cores import cores
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.format.queue_block import QueueUnit
@@ -38,11 +38,14 @@ _THREADS = 4
 _UNITS_AT_ONCE = 16 * 1024 * 1024  # units that are sorted at once
 _QUEUES_AT_ONCE = 64  # short queues that are read with one call of the kernel
 _SHORT = 16 * 1024  # bytes of the units of a short queue
+_EVERY = 1 << 62  # bytes
+_TILED_AT_ONCE = 256 * 1024  # bytes of a queue: so many stay in the processor's cache
 _LEAST_AT_ONCE = 256  # units, where a walk begins in the middle of a queue
 _LARGE = 64 * 1024  # bytes: of a larger message only the head and the tail are read
 
 Gaps = list[tuple[int, int]]
 QueueEnd = tuple[Queue, tuple[int, int, int]]  # a queue, and a unit's physical offset, size and queue offset
+_Sums = tuple[int, int, list[tuple[int, int, int]]]  # of a queue: units in stretches, their messages' bytes, and ends
 QueueUnits = tuple[Queue, int, int]  # a queue, the number of its units, and their messages' bytes
 _Array = npt.NDArray[np.int64]
 
@@ -195,14 +198,10 @@ def _walk(
         tiling = _tiling(extents)
         ends: list[QueueEnd] = []
         units: list[QueueUnits] = []
-        for queue, first, chunks in _all_chunks(store, shares[thread], begin):
-            is_asked = asked(queue)
-            tiling.begin(first, unit_size=queue.unit_size, asked=is_asked)
-            all(map(tiling.add, chunks))  # until add() says that no more chunks are needed
-            found = tiling.ends
+        for queue, (count, nbytes, found) in _tiled(store, shares[thread], tiling, asked, begin):
             ends += [(queue, end) for end in found]
-            if found and is_asked:
-                units.append((queue, *tiling.units))
+            if found and asked(queue):
+                units.append((queue, count, nbytes))
             done[thread] += 1
         return _Walked(tiling.tiles, ends, units)
 
@@ -216,6 +215,61 @@ def _walk(
     walked = [part.result() for part in parts]
     tiles = functools.reduce(_both, (each.tiles for each in walked))
     return _Walked(tiles, [end for each in walked for end in each.ends], [one for each in walked for one in each.units])
+
+
+def _tiled(
+    store: Snapshot, queues: Sequence[Queue], tiling: Tiling, asked: Callable[[Queue], bool], begin: int | None
+) -> Iterator[tuple[Queue, _Sums]]:
+    """Add the units of queues to a tiling; what is known of each queue then.
+
+    Args:
+        asked: whether the units of a queue are also summed up separately.
+        begin: as of _all_chunks().
+    """
+    buffer = memoryview(bytearray(_TILED_AT_ONCE))
+    for first in range(0, len(queues), _QUEUES_AT_ONCE):
+        some = queues[first : first + _QUEUES_AT_ONCE]
+        are_asked = list(map(asked, some))
+        in_files = _tiled_in_files(store.files, some, tiling, are_asked, begin, buffer)
+        for queue, is_asked, known in zip(some, are_asked, in_files, strict=True):
+            if known is None:
+                number, chunks = _chunks(store, queue, begin)
+                tiling.begin(number, unit_size=queue.unit_size, asked=is_asked)
+                all(map(tiling.add, chunks))  # until add() says that no more chunks are needed
+                known = (*tiling.units, tiling.ends)
+            yield queue, known
+
+
+def _tiled_in_files(
+    files: Files,
+    queues: Sequence[Queue],
+    tiling: Tiling,
+    asked: Sequence[bool],
+    begin: int | None,
+    buffer: memoryview,
+) -> Sequence[_Sums | None]:
+    """_tiled() for queues of one file, with one call of the kernel; None for those that have to be read in another way,
+    and of which nothing is added. Long ones, of which not all units are wanted, are searched in another way.
+
+    Args:
+        buffer: memory for units.
+    """
+    if not _are_the_kernels(queues, files):
+        return [None] * len(queues)
+    found = np.empty((len(queues), 9), np.int64)
+    paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)
+    most = _EVERY if begin is None else _SHORT
+    nbytes, requests = tile_queues(tiling, paths, np.array(asked, np.uint8), found, buffer, most=most)
+    files.count(requests, nbytes)
+    return [_sums(*row) if is_known else None for is_known, *row in found.tolist()]
+
+
+def _sums(
+    count: int, nbytes: int, start: int, size: int, offset: int, last_start: int, last_size: int, last_offset: int
+) -> _Sums:
+    """What is known of a queue, from a row of tile_queues()."""
+    ends = [(start, size, offset), (last_start, last_size, last_offset)]
+    return count, nbytes, [] if start < 0 else ends[start == last_start :]
 
 
 def _shares(queues: Sequence[Queue], threads: int) -> list[list[Queue]]:
@@ -389,22 +443,25 @@ def _all_chunks(
     Args:
         begin: units that point to before this physical offset may be left out; None: all units are given.
     """
-    prices = store.files.prices
     buffer = memoryview(bytearray(_QUEUES_AT_ONCE * _SHORT))
     for first in range(0, len(queues), _QUEUES_AT_ONCE):
         some = queues[first : first + _QUEUES_AT_ONCE]
         for queue, known in zip(some, _short_queues(some, buffer, store.files), strict=True):
-            if known is not None:
-                yield queue, known[0], known[1:]
-                continue
-            # Where a request takes long, zeros are not read to the end: a unit behind them would only make a gap.
-            stop = queue.end if prices.concurrency > 1 else None
-            at_once = max(_LEAST_AT_ONCE, prices.gap // queue.unit_size)
-            if begin is None:
-                yield queue, queue.first, _bytes(queue.chunks(queue.first, stop))
-            else:
-                number = QueueCursor(queue).seek(begin)
-                yield queue, number, _bytes(queue.chunks(number, stop, at_once=at_once))
+            yield queue, *(_chunks(store, queue, begin) if known is None else (known[0], known[1:]))
+
+
+def _chunks(store: Snapshot, queue: Queue, begin: int | None) -> tuple[int, Iterable[bytes | memoryview]]:
+    """_all_chunks() of one queue."""
+    known, prices = queue.at_once(), store.files.prices
+    if known is not None:
+        return known[0], known[1:]
+    # Where a request takes long, zeros are not read to the end: a unit behind them would only make a gap.
+    stop = queue.end if prices.concurrency > 1 else None
+    if begin is None:
+        return queue.first, _bytes(queue.chunks(queue.first, stop))
+    number = QueueCursor(queue).seek(begin)
+    at_once = max(_LEAST_AT_ONCE, prices.gap // queue.unit_size)
+    return number, _bytes(queue.chunks(number, stop, at_once=at_once))
 
 
 def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> Iterable[tuple[int, memoryview] | None]:
@@ -417,7 +474,7 @@ def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> 
         for each queue the number of the first unit, and the units at least up to the first unused one. None where the
         queue has to be read in another way.
     """
-    if not files.are_paths_the_systems or not all(queue.is_plain for queue in queues):
+    if not _are_the_kernels(queues, files):
         return (queue.at_once() for queue in queues)
     numbers, sizes = np.empty((2, len(queues)), np.int64)
     paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)
@@ -428,6 +485,11 @@ def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> 
         None if size < 0 else (number, buffer[at * share : at * share + size])
         for at, (number, size) in enumerate(zip(numbers.tolist(), sizes.tolist(), strict=True))
     ]
+
+
+def _are_the_kernels(queues: Sequence[Queue], files: Files) -> bool:
+    """May the kernel open and read all of these queues?"""
+    return files.are_paths_the_systems and all(queue.is_plain for queue in queues)
 
 
 def _bytes(chunks: Iterable[tuple[int, bytes | memoryview]]) -> Iterable[bytes | memoryview]:

@@ -3,6 +3,7 @@
 #include "fuzz.h"
 #include "tiling.h"
 #include "queue_ends.h"
+#include "queue_tiles.h"
 
 enum { OPTIONS = 10, MOST = 256, STRETCHES = 3 };
 
@@ -11,13 +12,30 @@ typedef struct {
     int64_t furthest[STRETCHES], counts[STRETCHES], crossed[STRETCHES], asked[STRETCHES], bytes[STRETCHES], latest[STRETCHES], followed[STRETCHES];
 } tiles;
 
-static void tile(tiles *to, const uint8_t *units, int64_t count, int64_t unit_size, int64_t cut, const int64_t *starts) {
+static rmq_tiling tiling_into(tiles *to, const int64_t *starts) {
     static const int64_t segments[STRETCHES] = {0, 0, 1000}, headers[STRETCHES] = {0, 48, 0};
     memset(to, 0, sizeof *to);
-    rmq_tiling t = {.starts = starts, .stops = starts + 1, .segments = segments, .headers = headers, .stretches = STRETCHES, .open_ends = to->open_ends,
-                    .furthest = to->furthest, .counts = to->counts, .crossed = to->crossed, .asked_counts = to->asked, .asked_prints = to->prints,
-                    .asked_bytes = to->bytes, .latest = to->latest, .followed = to->followed, .unit_size = unit_size, .asked = 1, .first = {-1, 0, 0}};
+    return (rmq_tiling){.starts = starts, .stops = starts + 1, .segments = segments, .headers = headers, .stretches = STRETCHES, .open_ends = to->open_ends,
+                        .furthest = to->furthest, .counts = to->counts, .crossed = to->crossed, .asked_counts = to->asked, .asked_prints = to->prints,
+                        .asked_bytes = to->bytes, .latest = to->latest, .followed = to->followed};
+}
+
+static void tile(tiles *to, const uint8_t *units, int64_t count, int64_t unit_size, int64_t cut, const int64_t *starts) {
+    rmq_tiling t = tiling_into(to, starts);
+    rmq_begin_tiling(&t, 0, unit_size, 1);
     if (rmq_add_units(&t, units, cut)) rmq_add_units(&t, units + cut * unit_size, count - cut);
+}
+
+/* Tiled in its file, a queue gives what its units give. */
+static void tile_in_file(const char *directory, const tiles *expected, const int64_t *starts, int64_t room) {
+    tiles found;
+    rmq_tiling t = tiling_into(&found, starts);
+    uint8_t *const buffer = fuzz_memory((size_t)room);
+    const rmq_tile_reading how = {INT64_MAX, buffer, room};
+    rmq_file cost = {-1, 0, 0, 0, 0};
+    CHECK(rmq_tile_queue(&t, directory, 1, &how, &cost) == 1);
+    CHECK(memcmp(&found, expected, sizeof found) == 0);
+    free(buffer);
 }
 
 static int64_t walk(const uint8_t *units, int64_t count, int64_t unit_size, int64_t start, int64_t stop, int64_t cut, int64_t room, int64_t *positions,
@@ -63,7 +81,7 @@ static void find_ends(const char *directory, const uint8_t *units, int64_t count
 }
 
 /* A queue in a file: what is read of it are its first units. */
-static void read_short(const uint8_t *units, size_t size, int64_t room) {
+static void read_short(const uint8_t *units, size_t size, int64_t room, const tiles *tiled, const int64_t *starts) {
     static char directory[40], path[80];
     if (directory[0] == 0) {
         strcpy(directory, "/tmp/fuzz-queues-XXXXXX");
@@ -83,6 +101,7 @@ static void read_short(const uint8_t *units, size_t size, int64_t room) {
     CHECK(head.used == 0 || memcmp(to, units, (size_t)head.used) == 0);
     for (int64_t i = head.used; i < room; i++) CHECK(to[i] == 0);
     free(to);
+    tile_in_file(directory, tiled, starts, RMQ_LEAST_TILED + room);
     find_ends(directory, units, (int64_t)size / RMQ_QUEUE_UNIT_SIZE, room);
 }
 
@@ -127,7 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CHECK(found == rows);
     free(columns);
     free(kinds);
-    if (data[9] < 8 && !is_batch) read_short(units, (size_t)(count * unit_size), 1 + data[9] * 300);
+    if (data[9] < 8 && !is_batch) read_short(units, (size_t)(count * unit_size), 1 + data[9] * 300, &whole, starts);
     free(units);
     return 0;
 }

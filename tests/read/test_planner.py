@@ -18,7 +18,7 @@ from support.reading import make_plan
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import Numbers, Selection, Texts
 from rmqstore_spark.read.pieces.task import Range, Scanned
-from rmqstore_spark.read.plan import pack
+from rmqstore_spark.read.plan import access_path, pack
 from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
@@ -244,6 +244,23 @@ def test_thousands_of_tiny_queues(tmp_path: Path, rng: random.Random) -> None:
     assert len(ranges) > len(list((tmp_path / "commitlog").iterdir())) + 5
     assert {r.start for r in ranges} <= {message.position for message in store.messages}
     assert sum(r.stop - r.start for r in ranges) == store.end
+
+
+def test_many_queues_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages of all of them are estimated, as the proof reads their units anyway."""
+    store = stores.StoreBuilder(tmp_path, segment_size=1 << 18, queue_file_size=20_000)
+    for number in range(900):
+        store.append(topic=f"T{number % 3}", queue_id=number % 300, body=b"b" * 500)
+    store.close()
+    planned = {}
+    for most in (299, 300):
+        monkeypatch.setattr(access_path, "_QUEUES_TO_LOOK_AT", most)
+        planned[most] = plan(reading.options_of(tmp_path, subscribe="T1"), Files(reading.FREE), ["topic"])
+    (_, estimated), (_, counted) = (each.accesses[0] for each in planned.values())
+    assert estimated.why.startswith("300 of about 9")
+    assert counted.why == "300 of 900 messages are in selected queues"
+    assert [size for _, size in estimated.pieces] == [size for _, size in counted.pieces]
+    assert planned[299].files.requests < planned[300].files.requests - 200
 
 
 def test_queues_in_the_tail_only(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ SEGMENT = 2048
 LOOKS: list[tuple[Any, str]] = [
     (Files, name) for name in ("names", "status", "lstat", "exists", "open")
 ]  # how a file is reached
-LOOKS.append((queue_coverage, "read_short_queues"))
+LOOKS += [(queue_coverage, "read_short_queues"), (queue_coverage, "tile_queues")]
 
 
 def built(root: Path) -> Path:
@@ -67,13 +67,13 @@ class Deleting:
             monkeypatch.setattr(owner, name, self._watched(getattr(owner, name)))
 
     def _watched(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def look(*arguments: Any) -> Any:
+        def look(*arguments: Any, **named: Any) -> Any:
             self.left -= 1
             if self.root is not None and self.left == -1:
                 expire(self.root, 2 if self.often is None else 1)
                 has_more = len(list((self.root / "commitlog").iterdir())) > 5
                 self.left = self.often if self.often is not None and has_more else -1
-            return real(*arguments)
+            return real(*arguments, **named)
 
         return look
 

@@ -415,13 +415,16 @@ def _matching(store: Snapshot, selection: Selection) -> int:
 
 
 def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
-    """The number of queues and of messages in them, and whether the numbers are exact. Of many topics, a sample is
-    taken."""
-    topics = sorted(store.queues.topics)
-    if len(topics) <= _TOPICS_TO_LOOK_AT:
-        return len(store.queues.with_batch), count_units(store.queues.with_batch, store.files), True
-    queues = _simple_queues(store) + len(store.queues.batch)
-    return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
+    """The number of queues and of messages in them, and whether the messages are counted. Of many topics or queues, a
+    sample is taken; but where a request takes long, all queues are asked at once."""
+    if len(store.queues.topics) <= _TOPICS_TO_LOOK_AT:
+        queues = store.queues.with_batch
+        if store.files.is_slow or len(queues) <= _QUEUES_TO_LOOK_AT:
+            return len(queues), count_units(queues, store.files), True
+        count = len(queues)
+    else:
+        count = _simple_queues(store) + len(store.queues.batch)
+    return count, int(store.log.size / (_mean_size(store) or store.log.size)), False
 
 
 def _asked(store: Snapshot, selection: Selection) -> tuple[int, int]:
