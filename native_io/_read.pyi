@@ -154,6 +154,13 @@ def queue_units(units: Buffer, number: int, *, unit_size: int) -> tuple[npt.NDAr
         ValueError: there is no such unit_size.
     """
 
+def comes_before(unit: Buffer, position: int, *, unit_size: int) -> bool:
+    """Whether a ConsumeQueue unit points to before a physical offset, or is PRE_BLANK; not one that is no unit, or cut.
+
+    Args:
+        unit_size: as in queue_units().
+    """
+
 class QueueWalk:
     """Walks along queues, and copies the fields of message units into arrays, up to the first unit that is unused, or
     whose message begins before the previous one ends."""

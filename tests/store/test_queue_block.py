@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from oracle import reference
 
-from native_io import QUEUE_COLUMNS, UnitKind, queue_units
+from native_io import QUEUE_COLUMNS, UnitKind, comes_before, queue_units
 from rmqstore_spark.store.format.queue_block import PRE_BLANK, QueueBlock, lost_unit
 
 KINDS = {
@@ -55,6 +55,7 @@ def test_as_the_reference(is_batch: bool, rng: random.Random) -> None:
         position = rng.choice(_POSITIONS)
         before = [u.kind == "pre-blank" or (u.kind != "nothing" and u.physical_offset < position) for u in expected]
         assert block.are_before(position).tolist() == before
+        assert [comes_before(unit, position, unit_size=size) for unit in raw] == before
         seen |= {right.kind for right in expected}
     assert seen == set(KINDS)
 
@@ -79,5 +80,9 @@ def test_some_of_a_block_and_blocks_joined(rng: random.Random) -> None:
 def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="unit_size 21: there is none"):
         queue_units(bytes(42), 0, unit_size=21)
+    with pytest.raises(ValueError, match="unit_size 21: there is none"):
+        comes_before(bytes(42), 0, unit_size=21)
+    assert not comes_before(b"", 1, unit_size=20)
+    assert not comes_before(reference.encode_queue_unit(0, 9, 0)[:-1], 1, unit_size=20)
     columns, kinds = queue_units(b"", 0, unit_size=20)
     assert (columns.shape, kinds.shape) == ((len(QUEUE_COLUMNS), 0), (0,))

@@ -8,6 +8,7 @@ the answer against the log.
 
 import numpy as np
 
+from native_io import comes_before
 from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
 from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile, Units
@@ -154,9 +155,8 @@ class QueueCursor:
         return False
 
     def _is_before(self, file: Units, index: int, position: int) -> bool:
-        data = file.read(index * self.queue.unit_size, self.queue.unit_size)
-        block = self.queue.parsed(data)
-        return len(block) > 0 and bool(block.are_before(position)[0])
+        size = self.queue.unit_size
+        return comes_before(file.read(index * size, size), position, unit_size=size)
 
 
 def _first_not_before(block: QueueBlock, position: int, index: int = 0) -> int:
