@@ -18,5 +18,7 @@ def test_cases_are_taken_evenly(monkeypatch: pytest.MonkeyPatch, request: pytest
     monkeypatch.setattr(sweeps, "QUICK", {request.node.nodeid: 1})
     assert list(sweeps.slow_cases([request.node])) == []
     assert len(list(sweeps.slow_cases([request.node] * 10))) == 9
+    assert list(sweeps.samples([request.node] * 10)) == []
     monkeypatch.setattr(sweeps, "QUICK", {request.node.nodeid: 0})
     assert list(sweeps.slow_cases([request.node])) == [request.node]
+    assert list(sweeps.samples([request.node] * 10)) == [request.node]
