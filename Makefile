@@ -153,7 +153,7 @@ mutants: build ## draw mutants of the package, and say which of them the quick t
 test-spark41: build $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
 	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)
 
-test-engines: build $(VENV_ENGINES)/.installed ## run the examples for Ray Data and Daft, which are large
+test-engines: build $(VENV_ENGINES)/.installed ## run the examples for Ray Data and Daft, and ClickHouse, which are large
 	$(VENV_ENGINES)/bin/python -m pytest tests/tables/test_engines.py $(ARGS)
 
 clean: ## remove all that was made, the virtual environments too
@@ -179,7 +179,7 @@ $(VENV41)/.installed: setup.cfg pyproject.toml
 	$(call install,$(VENV41),test,"pyspark==4.1.*" pysail)
 
 $(VENV_ENGINES)/.installed: setup.cfg pyproject.toml
-	$(call install,$(VENV_ENGINES),test,"ray[data]" daft)
+	$(call install,$(VENV_ENGINES),test,"ray[data]" daft chdb)
 
 # The website needs nothing of the package: what the code says stands in the pages (`make reference`).
 $(VENV_DOCS)/.installed: requirements-docs.txt

@@ -1,16 +1,21 @@
-"""The examples for Ray Data and Daft, run with these libraries where they are installed. They are large, so they are no
-part of the extra `test`: `make test-engines` has an environment with them, and runs every night."""
+"""The examples for Ray Data and Daft, and ClickHouse in a pipe, run where these libraries are installed. They are
+large, so they are no part of the extra `test`: `make test-engines` has an environment with them, and runs every night.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from support.patience import HANG
+
+from rmqstore_spark import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,3 +86,23 @@ assert {*messages.select("topic").distinct().to_arrow()["topic"].to_pylist()} ==
 print("same rows")
 """)
     assert out.endswith("same rows\n")
+
+
+@pytest.mark.parametrize("library", ["duckdb", "nanoarrow", "chdb"])
+def test_pipes(library: str) -> None:
+    """The page's own command, behind the stream that `--format arrow` writes to a pipe."""
+    pytest.importorskip(library)
+    page = (ROOT / "docs" / "cookbook.md").read_text().split("The same stream goes into other programs")[1]
+    blocks = page.split("```")[1].strip().split("\n\n")
+    (command,) = [block for block in blocks if f"import {library}" in block.replace("sys, ", "")]
+    python = f"cd {shlex.quote(str(ROOT))}; {shlex.quote(sys.executable)}"
+    source = f"({python} -m rmqstore_spark messages sample_store --format arrow)"
+    piped = f"set -o pipefail; {source} | {command.replace('python', shlex.quote(sys.executable), 1)}"
+    ran = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, cwd=ROOT, timeout=HANG)
+    assert ran.returncode == 0, ran.stderr
+    topics = Counter(Store(ROOT / "sample_store").messages("topic").read_all()["topic"].to_pylist())
+    said = {"nanoarrow": [str(topics.total())], "chdb": [f'"{topic}",{count}' for topic, count in topics.items()]}
+    if library in said:
+        assert sorted(ran.stdout.split("\n")[: len(said[library])]) == sorted(said[library])
+    else:
+        assert all(topic in ran.stdout for topic in topics if len(topic) < 20)
