@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -114,6 +115,24 @@ def kernel_rows(stores: Stores, repeat: int) -> Iterator[Row]:
     for origin, units in (("file", small.units), ("memory", windows["100 B"].units)):
         each = best[f"100 B, on, {origin}"] / units
         yield Row(f"kernel, 100 B bodies, CRC on, {origin} to Arrow", each * 1e9, "ns/message", None, "<= 90")
+
+
+def contains_rows(stores: Stores, repeat: int) -> Iterator[Row]:
+    """Messages whose body contains a text that none has, or nearly all have, against all messages, same columns."""
+    for text, store in (("1 KiB", stores.large), ("100 B", stores.small)):
+        cases: dict[str, Callable[[], object]] = {
+            "scan": functools.partial(scan_store, store, verify_crc=True),
+            "none": functools.partial(containing, store, "no body has this"),
+            "all": functools.partial(containing, store, "r"),
+        }
+        best = in_turns(repeat, cases)
+        for name in ("none", "all"):
+            what = f"kernel, {text} bodies, bodyContains that {name} have / the plain scan"
+            yield Row(what, store.end / best[name] / 1e9, "GB/s", best["scan"] / best[name], ">= 0.8")
+
+
+def containing(store: Store, text: str) -> int:
+    return sum(batch.num_rows for batch in batches_of(store, bodyContains=text))
 
 
 def spark_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
@@ -262,6 +281,7 @@ def main() -> None:
     rows: list[Row] = []
     if "kernel" in sections:
         rows += kernel_rows(stores, args.repeat)
+        rows += contains_rows(stores, args.repeat)
     if "write-kernel" in sections:
         rows += write_kernel_rows(stores, args.repeat)
     if "commit" in sections:

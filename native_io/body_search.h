@@ -19,6 +19,8 @@ typedef struct {
     rmq_expander *expander;
     uint8_t *room; /* for a decompressed body */
     int64_t size;
+    const uint8_t *of; /* the body that is in the room, where it lies as it is stored; NULL: none */
+    int64_t found;     /* its bytes in the room */
     rmq_body_judge judge;
     void *asked;
 } rmq_body_search;
@@ -46,7 +48,8 @@ static void rmq_free_body_search(rmq_body_search *s) {
 
 /* Decompress a body into s->room: its size, or -1 where it is left to others. */
 static int64_t rmq_expand_to_search(rmq_body_search *s, const rmq_unit *u) {
-    int64_t wanted = RMQ_USUAL_GAIN * (int64_t)u->body_length + 1024, found;
+    int64_t wanted = RMQ_USUAL_GAIN * (int64_t)u->body_length + 1024;
+    s->of = NULL;
     while (1) {
         if (wanted > RMQ_MOST_EXPANDED) wanted = RMQ_MOST_EXPANDED;
         if (s->size < wanted) {
@@ -55,11 +58,29 @@ static int64_t rmq_expand_to_search(rmq_body_search *s, const rmq_unit *u) {
             s->room = room;
             s->size = wanted;
         }
-        const int status = rmq_expand(s->expander, u->sys_flag, u->body, u->body_length, s->room, s->size, &found);
-        if (status == RMQ_EXPANDED) return found;
+        const int status = rmq_expand(s->expander, u->sys_flag, u->body, u->body_length, s->room, s->size, &s->found);
+        if (status == RMQ_EXPANDED) {
+            s->of = u->body;
+            return s->found;
+        }
         if (status != RMQ_NO_ROOM || s->size >= RMQ_MOST_EXPANDED) return -1;
         wanted = s->size > RMQ_MOST_EXPANDED / 4 ? RMQ_MOST_EXPANDED : 4 * s->size;
     }
+}
+
+enum { RMQ_FIRST_TRIES = 8 }; /* places that begin as the text does, before memmem is called: it makes a table first */
+
+static int rmq_holds(const uint8_t *p, int64_t n, const uint8_t *text, int64_t size) {
+    if (size == 0) return 1;
+    for (int tries = 0; n >= size; tries++) {
+        if (tries == RMQ_FIRST_TRIES) return memmem(p, (size_t)n, text, (size_t)size) != NULL;
+        const uint8_t *const at = memchr(p, text[0], (size_t)(n - size + 1));
+        if (at == NULL) return 0;
+        if (memcmp(at, text, (size_t)size) == 0) return 1;
+        n -= at + 1 - p;
+        p = at + 1;
+    }
+    return 0;
 }
 
 static int rmq_body_contains(rmq_body_search *s, const rmq_unit *u, const uint8_t *needle, int64_t n) {
@@ -70,7 +91,7 @@ static int rmq_body_contains(rmq_body_search *s, const rmq_unit *u, const uint8_
         if (size < 0) return s->judge(s->asked, u->body, u->body_length, u->sys_flag);
         body = s->room;
     }
-    return memmem(body, (size_t)size, needle, (size_t)n) != NULL;
+    return rmq_holds(body, size, needle, n);
 }
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "body_search.h"
 #include "expand.h"
 #include "inner.h"
 #include "memory.h"
@@ -103,6 +104,7 @@ typedef struct {
     int64_t compressed;  /* rows whose body says it is compressed */
     rmq_expander *expander; /* decompresses bodies; NULL: they stay as they are stored */
     int64_t enough;      /* bytes of bodies in a batch, where they are decompressed: no unit is walked to then */
+    const rmq_body_search *searched; /* has decompressed a body of this window, to look into it; NULL: nobody looks */
     rmq_list unexpanded; /* int64: rows of compressed bodies that were left as they are stored */
     rmq_column columns[RMQ_COLUMNS];
     rmq_column names, contents; /* the map's entries */
@@ -289,8 +291,11 @@ __attribute__((noinline)) static int rmq_expand_body(rmq_decoder *d, const rmq_u
 
 /* A body that says that it is compressed. 0, or RMQ_ENOUGH, or -1 / -2 of rmq_reserve. */
 static inline int rmq_set_compressed(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end) {
+    const rmq_body_search *const s = d->searched;
     d->compressed += 1;
-    if (d->expander == NULL || u->body_length == 0 || rmq_expand_body(d, u) != 0) {
+    if (d->expander != NULL && s != NULL && s->of == u->body) {
+        RMQ_TRY(rmq_set_text(&d->columns[RMQ_BODY], d->rows, s->room, s->found, s->room + s->size));
+    } else if (d->expander == NULL || u->body_length == 0 || rmq_expand_body(d, u) != 0) {
         RMQ_TRY(rmq_set_text(&d->columns[RMQ_BODY], d->rows, u->body, u->body_length, readable_end));
         if (d->expander == NULL || u->body_length == 0) return 0;
         RMQ_TRY(rmq_list_reserve(&d->unexpanded, 1, sizeof(int64_t)));
@@ -556,6 +561,7 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
     const int64_t full = before + (most < shown || d->explodes ? most : shown);
     const int explodes = d->explodes;
     int64_t begun = d->position; /* of a batch that goes on: all checks were made */
+    d->searched = f != NULL ? rmq_begin_searches(f) : NULL;
     w->status = RMQ_FULL;
     while (d->rows < full) {
         rmq_unit u;
@@ -605,6 +611,7 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
         if (status == RMQ_ENOUGH) break;
     }
     w->count = d->rows - before;
+    d->searched = NULL;
     return 0;
 }
 

@@ -37,6 +37,19 @@ static void rmq_free_filter(rmq_filter *f) {
     rmq_free_conditions(&f->conditions);
 }
 
+/* Before units of a window are looked at: what looks into their bodies, or NULL. What it has decompressed before lay in another
+ * window, which may have been at the same address. */
+static const rmq_body_search *rmq_begin_searches(rmq_filter *f) {
+    rmq_values *const all = f->conditions.data;
+    for (int64_t i = 0; f->looks_in_bodies && i < f->conditions.size; i++) {
+        if (all[i].field == RMQ_BY_BODY && all[i].body != NULL) {
+            all[i].body->of = NULL;
+            return all[i].body;
+        }
+    }
+    return NULL;
+}
+
 /* The selected queueOffsets of a queue, or NULL where the queue is not judged yet. */
 static inline const rmq_bounds *rmq_judged_of(rmq_filter *f, const rmq_unit *u) {
     const int32_t id = rmq_i32(u->start + RMQ_AT_QUEUE_ID);

@@ -38,8 +38,10 @@ def test_as_a_full_scan(tmp_path: Path, rng: random.Random, number: int) -> None
         body = rng.choice(bodies)
         start = rng.randrange(len(body))
         some = rng.choice((body[start : start + rng.randrange(1, 9)], body, b"hello", b"lo h", b"nowhere", b"\0"))
-        wanted = [row["commitLogOffset"] for row in rows if some in row["body"]]
+        selected = [row for row in rows if some in row["body"]]
+        wanted = [row["commitLogOffset"] for row in selected]
         assert positions(root, bodyContains=some) == wanted
+        assert Store(root).messages(columns=COLUMNS, bodyContains=some).read_all().to_pylist() == selected
         if wanted:
             assert positions(root, bodyContains=some.hex().join(("hex:", ""))) == wanted
     pairs = [pair for row in rows for pair in row["properties"]]
