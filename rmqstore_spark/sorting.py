@@ -4,8 +4,10 @@ temporary files: in $TMPDIR, else in /tmp.
 """
 
 import contextlib
+import os
 import tempfile
 import weakref
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
@@ -21,6 +23,8 @@ Keys = Sequence[tuple[str, str]]  # columns, each `ascending` or `descending`
 
 IN_MEMORY = 8 * 1024 * 1024  # bytes
 _PIECE = 512 * 1024  # bytes of each run that are in memory while runs are merged
+_PAIRS = 4096  # of a block
+_BLOCKS = 64  # that are in memory, 4 MiB in all
 _RUNS = 16  # so many runs are merged into one: few files are open, however many rows there are
 
 
@@ -34,6 +38,49 @@ class WaitingRows:
 
     def __iter__(self) -> Batches:
         return _read(self._file)
+
+
+class WaitingPairs:
+    """Pairs of numbers, in the order of the first ones, in which they come. The second ones are found by the first."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
+        weakref.finalize(self, _close, self._file)
+        self._firsts = array("q")  # of each block in the file
+        self._last = np.empty((0, 2), np.int64)  # pairs that are not in the file
+        self._read: dict[int, npt.NDArray[np.int64]] = {}  # blocks that were read last
+
+    def add(self, firsts: npt.NDArray[np.int64], seconds: npt.NDArray[np.int64]) -> None:
+        """Add pairs whose first numbers are greater than all others."""
+        self._last = np.concatenate([self._last, np.stack([firsts, seconds], axis=1)])
+        while len(self._last) >= _PAIRS:
+            block, self._last = self._last[:_PAIRS], self._last[_PAIRS:].copy()
+            with _said():
+                self._file.seek(0, os.SEEK_END)
+                self._file.write(block.tobytes())
+            self._firsts.append(int(block[0, 0]))
+
+    def seconds(self, firsts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The second numbers of pairs with these first ones; where there is no such pair, the number itself."""
+        found = firsts.copy()
+        numbers = np.searchsorted(np.frombuffer(self._firsts, np.int64), firsts, "right") - 1
+        if len(self._last):
+            numbers[firsts >= self._last[0, 0]] = len(self._firsts)
+        for number in np.unique(numbers[numbers >= 0]).tolist():
+            block, here = self._block(number), np.flatnonzero(numbers == number)
+            at = np.minimum(np.searchsorted(block[:, 0], firsts[here]), len(block) - 1)
+            found[here] = np.where(block[at, 0] == firsts[here], block[at, 1], firsts[here])
+        return found
+
+    def _block(self, number: int) -> npt.NDArray[np.int64]:
+        if number == len(self._firsts):
+            return self._last
+        if number not in self._read:
+            self._file.seek(number * _PAIRS * 16)
+            if len(self._read) == _BLOCKS:
+                self._read.pop(next(iter(self._read)))
+            self._read[number] = np.frombuffer(self._file.read(_PAIRS * 16), np.int64).reshape(-1, 2)
+        return self._read[number]
 
 
 def in_order(schema: pa.Schema, batches: Batches, keys: Keys, most: int | None = None) -> Batches:

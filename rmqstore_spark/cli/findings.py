@@ -1,14 +1,19 @@
 """The findings of `check` for people: the verdict, each problem with its place and once what to do about it, and the
 commands that mend the store."""
 
+import itertools
 import re
+from collections.abc import Callable, Iterable, Iterator
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.text import Text
 
 from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
+from rmqstore_spark.cli.rows import few_at_once
 from rmqstore_spark.cli.screen import console, print_indented
 from rmqstore_spark.errors import counted, one_line
-from rmqstore_spark.jobs.findings import NOT_LOOKED_AT, Findings, Row
+from rmqstore_spark.jobs.findings import NOT_LOOKED_AT, Findings, OfProblem, Row
 from rmqstore_spark.jobs.verdict import Verdict
 from rmqstore_spark.tables.check.problems import CALL, CONFIG_CALL, COPY_CALL, difference
 
@@ -44,17 +49,31 @@ def show_commands(found: Verdict) -> None:
         out.print(Text(one_line(line), "dim" if line.startswith("#") else "bold"), soft_wrap=True)
 
 
-def rows_kept(limit: int | None) -> int | None:
-    """The most rows of each problem that show_findings() shows with this limit; None: all."""
-    return FINDINGS_SHOWN if limit is None else limit or None
+def rows_among(batches: Iterable[pa.RecordBatch], store: str | None = None) -> Callable[[OfProblem], Iterator[Row]]:
+    """Gives the rows of a problem, from batches of the table `check` that are read for each problem anew.
+
+    Args:
+        store: only rows of this store.
+    """
+
+    def rows(wanted: OfProblem) -> Iterator[Row]:
+        for batch in batches:
+            is_one = pc.equal(batch.column("problem"), wanted.name)
+            own = batch.filter(is_one if store is None else pc.and_(is_one, pc.equal(batch.column("store"), store)))
+            for few in few_at_once([own]):
+                yield from few.to_pylist()
+
+    return rows
 
 
-def show_findings(found: Findings, limit: int | None) -> None:
+def show_findings(
+    found: Findings, limit: int | None, rows: Callable[[OfProblem], Iterable[Row]] = lambda each: each.rows
+) -> None:
     """Show errors and warnings, those that cost most first, and the number of notes (`info`).
 
     Args:
-        found: with rows_kept(limit) rows of each problem, or more.
         limit: the most rows; 0 for all rows; None for some rows of each problem.
+        rows: gives the rows of a problem, all of them where there is a limit.
     """
     out = console(_PIPED)
     count = 0
@@ -62,15 +81,17 @@ def show_findings(found: Findings, limit: int | None) -> None:
         advice = as_typed(each.rows[0]["advice"])
         style = _STYLES[each.severity]
         out.print(Text.assemble((each.severity, style), f" {each.name}: {each.amount}  ", (advice, "dim")))
-        few = each.rows[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
-        for row in few:
+        most = FINDINGS_SHOWN if limit is None else limit - count if limit else None
+        shown = 0
+        for row in itertools.islice(rows(each), most):
             if (own := as_typed(row["advice"])) != advice:  # of those from here on
                 out.print(Text(own, "dim"))
                 advice = own
             print_indented(out, _place(row))
-        count += len(few)
-        if len(few) < each.count:
-            print_indented(out, f"... and {each.count - len(few):,} more; --limit 0 shows all")
+            shown += 1
+        count += shown
+        if shown < each.count:
+            print_indented(out, f"... and {each.count - shown:,} more; --limit 0 shows all")
     for row in found.unseen:
         out.print(Text(one_line(f"not looked at: {row['file']}: {row['found']}"), "dim"), soft_wrap=True)
     notes = {each.name: each.count for each in found if each.severity not in _STYLES and each.name != NOT_LOOKED_AT}

@@ -12,6 +12,8 @@ from rmqstore_spark.api import Store
 from rmqstore_spark.cli.base64_columns import Asked
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
+from rmqstore_spark.jobs.history import all_events
+from rmqstore_spark.query.option_texts import required
 from rmqstore_spark.query.options import MESSAGES, ReadOptions, parse_options
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.asked import asked_of
@@ -42,6 +44,15 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
         return asked.of(reader.schema, iter(reader))
     options = _options(paths, {**asked.given, "table": name})
     return asked.of(schema_of(table_of(options), options.columns), table_batches(options))
+
+
+def history_of(path: str, given: Mapping[str, str], name: str) -> tuple[pa.Schema, Batches]:
+    """What happened to the messages with a key or id: the schema of Store.history, and its rows as they are sorted.
+
+    Raises:
+        RmqStoreError: the store cannot be read.
+    """
+    return all_events(_options([path], given), required("name", name))
 
 
 def checked(

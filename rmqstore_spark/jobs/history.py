@@ -3,22 +3,29 @@ groups that have consumed it, and the clients' traces of it.
 
 The message's units are found by key or id, through the index where the index covers them. Only rollbacks, which name
 no message, and popped messages are looked for in the queues of their topics.
+
+A key may be that of very many messages, so units wait in a file, message by message, and events are sorted there. What
+is looked for in other units is looked for some at a time, and these are read once for each time.
 """
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rmqstore_spark.columns import INT, LONG, TEXT, TIME
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME, arrow_schema
 from rmqstore_spark.errors import counted
 from rmqstore_spark.query.options import MESSAGES, ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Numbers, Selection, words_of
-from rmqstore_spark.read.plan.again import again
+from rmqstore_spark.read.plan.again import again, begun_again
 from rmqstore_spark.read.plan.stores import files_of, open_stores
+from rmqstore_spark.sorting import Batches, WaitingRows, in_order
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.format.system_topics import (
@@ -49,6 +56,10 @@ _READ = [
     *("bornTimestamp", "bornHost", "storeTimestamp", "reconsumeTimes", "commitLogOffset"),
     *("realTopic", "consumerGroup"),
 ]
+# The units as they wait: the body of a trace alone; isLate: it tells nothing of other units of its message.
+_UNITS = pa.schema([*arrow_schema(_READ), ("bodySize", LONG), ("isLate", pa.bool_())])
+_BY_MESSAGE = [(name, "ascending") for name in ("msgId", "isLate", "commitLogOffset")]
+_AT_ONCE = 16_384  # units, rows or ids that are held, and looked for in others
 _OFFSET_ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
@@ -67,6 +78,10 @@ SCHEMA = pa.schema(
         ("commitLogOffset", LONG),
     ]
 )
+
+_SORTED = pa.schema([*SCHEMA, ("order", LONG)])
+_ORDER = [("timestamp", "ascending"), ("order", "ascending")]
+_IN_QUEUE = ["topic", "queueId", "queueOffset", "commitLogOffset", "msgId"]
 
 Unit = dict[str, Any]  # a message's columns; times in microseconds, properties as a dict
 
@@ -92,13 +107,38 @@ def histories(options: ReadOptions, name: str) -> list[tuple[str, pa.Table]]:
     """The events of the messages with a key or id in each of the stores that options name, by the store's directory.
 
     Raises:
-        RmqStoreError: a store cannot be read; and as by history().
+        RmqStoreError: a store cannot be read; and as by events().
     """
     files = files_of(options)
     return again(lambda: [(store.root, history(store, options, name)) for store in open_stores(options, files)])
 
 
+def all_events(options: ReadOptions, name: str) -> tuple[pa.Schema, Batches]:
+    """The events in all stores that options name, in order of time; with a column `store` where there are several.
+
+    Raises:
+        RmqStoreError: a store cannot be read; and as by events().
+    """
+    files = files_of(options)
+    stores = again(lambda: open_stores(options, files))
+    if len(stores) == 1:
+        first = iter(stores)  # opened again where files are deleted meanwhile
+        return SCHEMA, begun_again(lambda: events(next(first, None) or open_stores(options, files)[0], options, name))
+    schema = SCHEMA.append(pa.field("store", TEXT))
+
+    def of_each() -> Batches:
+        for root, table in histories(options, name):
+            yield from table.append_column("store", pa.repeat(root, table.num_rows)).cast(schema).to_batches()
+
+    return schema, in_order(schema, of_each(), [("timestamp", "ascending")])
+
+
 def history(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
+    """The rows of events() as a table."""
+    return pa.Table.from_batches(events(store, options, name), SCHEMA)
+
+
+def events(store: Snapshot, options: ReadOptions, name: str) -> Batches:
     """The events of the messages with a key or id, in order of time; events without a time come last.
 
     Args:
@@ -115,64 +155,130 @@ def history(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
         DamagedStoreError: mode FAILFAST, and something is damaged.
     """
     say_what_is_unknown(store, MESSAGES)
-    units = _units(store, options, name)
-    told = [unit for unit in units.values() if unit["topic"] != TRACE_TOPIC]
-    parked = _parked(told)
-    events = [_event(store, unit, parked) for unit in told]
-    events += _rollbacks(store, options, told)
-    events += _popped(store, options, told)
-    events += _traced([unit for unit in units.values() if unit["topic"] == TRACE_TOPIC], {name}, told)
-    events.sort(key=lambda event: (event.timestamp is None, event.timestamp, event.commit_log_offset or 0))
-    events += _consumed(store, told)
-    return pa.Table.from_batches(batches(SCHEMA, events), SCHEMA)
+    units = WaitingRows(_UNITS, _once(in_order(_UNITS, _units(store, options, name), _BY_MESSAGE)))
+    traces = WaitingRows(_UNITS, _traces(units))
+    found = itertools.chain(
+        (_event(store, told.unit, told.parked_at) for told in _told(units)),
+        _rollbacks(store, options, units),
+        _popped(store, options, units),
+        _traced(units, traces, name),
+    )
+    for batch in in_order(_SORTED, map(_with_order, batches(SCHEMA, found)), _ORDER):
+        yield batch.select(SCHEMA.names)
+    yield from batches(SCHEMA, _consumed(store, units))
+
+
+def _with_order(batch: pa.RecordBatch) -> pa.RecordBatch:
+    order = pc.fill_null(batch.column("commitLogOffset"), 0)
+    return pa.RecordBatch.from_arrays([*batch.columns, order], schema=_SORTED)
 
 
 # ---- the units
 
 
-def _units(store: Snapshot, options: ReadOptions, name: str) -> dict[int, Unit]:
-    """All units of the messages with a key or id, and the traces that name them, by physical offset."""
-    found: dict[int, Unit] = {}
+def _units(store: Snapshot, options: ReadOptions, name: str) -> Batches:
+    """All units of the messages with a key or id, and the traces that name them, as _UNITS; some come several times."""
     words = {name}
     if _OFFSET_ID.fullmatch(name.upper()):
-        units = list(_read(store, options, replace(EVERYTHING, offset_msg_id=frozenset({name.upper()}))))
-        found.update((unit["commitLogOffset"], unit) for unit in units)
-        words |= {unit["msgId"] for unit in units if unit["msgId"]}
-    for word in sorted(words):
-        for unit in _read(store, options, replace(EVERYTHING, words=frozenset({word}))):
-            found[unit["commitLogOffset"]] = unit
+        for batch in _read(store, options, replace(EVERYTHING, offset_msg_id=frozenset({name.upper()}))):
+            words |= {id for id in batch.column("msgId").to_pylist() if id}
+            yield _as_unit_rows(batch)
     # A message with keys is also stored without them: where it is recalled.
-    ids = frozenset(unit["msgId"] for unit in found.values() if unit["msgId"] and unit["topic"] != TRACE_TOPIC)
-    if ids - words:
-        for unit in _read(store, options, replace(EVERYTHING, msg_id=ids - words)):
-            found[unit["commitLogOffset"]] = unit
-    return found
+    ids = set[str]()
+    for word in sorted(words):
+        for batch in _read(store, options, replace(EVERYTHING, words=frozenset({word}))):
+            yield _as_unit_rows(batch)
+            own = batch.filter(pc.not_equal(batch.column("topic"), TRACE_TOPIC)).column("msgId")
+            for at in range(0, len(own), _AT_ONCE):
+                ids |= {id for id in own.slice(at, _AT_ONCE).to_pylist() if id and id not in words}
+                if len(ids) >= _AT_ONCE:
+                    yield from _of_ids(store, options, ids)
+                    ids.clear()
+    yield from _of_ids(store, options, ids)
 
 
-def _read(store: Snapshot, options: ReadOptions, selection: Selection) -> Iterator[Unit]:
+def _of_ids(store: Snapshot, options: ReadOptions, ids: set[str]) -> Batches:
+    if ids:
+        yield from map(_as_unit_rows, _read(store, options, replace(EVERYTHING, msg_id=frozenset(ids))))
+
+
+def _read(store: Snapshot, options: ReadOptions, selection: Selection) -> Batches:
     if options.mode == "PERMISSIVE":
         options = replace(options, mode="DROPMALFORMED")
-    for batch in messages(store, options, selection, _READ):
-        columns = [
-            (column.cast(LONG) if pa.types.is_timestamp(column.type) else column).to_pylist()
-            for column in batch.columns
-        ]
-        for row in zip(*columns, strict=True):
-            unit = dict(zip(_READ, row, strict=True))
-            yield unit | {"properties": dict(unit["properties"])}
+    return messages(store, options, selection, _READ)
+
+
+def _as_unit_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows = dict(zip(_READ, batch.columns, strict=True))
+    topic, body = rows["topic"], rows["body"]
+    rows["bodySize"] = pc.fill_null(pc.binary_length(body), 0).cast(LONG)
+    rows["body"] = pc.if_else(pc.equal(topic, TRACE_TOPIC), body, pa.scalar(None, body.type))
+    is_commit = pc.equal(pc.bit_wise_and(rows["sysFlag"], TRANSACTION_TYPE), TRANSACTION_COMMIT)
+    is_kept = pc.is_in(topic, pa.array([SCHEDULE_TOPIC, TIMER_TOPIC]))
+    rows["isLate"] = pc.invert(pc.or_(is_commit, is_kept))
+    return pa.RecordBatch.from_arrays([*rows.values()], schema=_UNITS)
+
+
+def _once(ordered: Batches) -> Batches:
+    """Rows in the order _BY_MESSAGE, each unit once."""
+    last = -1
+    for batch in ordered:
+        positions = batch.column("commitLogOffset").to_numpy()
+        is_new = np.diff(positions, prepend=last) != 0
+        if len(batch):
+            last = int(positions[-1])
+            yield batch.filter(pa.array(is_new))
+
+
+def _without_traces(units: WaitingRows) -> Batches:
+    for batch in units:
+        yield batch.filter(pc.not_equal(batch.column("topic"), TRACE_TOPIC))
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Unit]:
+    for whole in batches:
+        for at in range(0, len(whole), _AT_ONCE // 8):
+            batch = whole.slice(at, _AT_ONCE // 8)
+            columns = [
+                (column.cast(LONG) if pa.types.is_timestamp(column.type) else column).to_pylist()
+                for column in batch.columns
+            ]
+            for row in zip(*columns, strict=True):
+                yield dict(zip(batch.schema.names, row, strict=True))
+
+
+class _Told(NamedTuple):
+    """A unit, and what other units of its message tell of it.
+
+    Attributes:
+        parked_at: the physical offset of the first unit in which a broker kept it until it was due; its own if none.
+        is_committed: whether the message was committed.
+    """
+
+    unit: Unit
+    parked_at: int
+    is_committed: bool
+
+
+def _told(units: WaitingRows) -> Iterator[_Told]:
+    """The units but for traces, message by message."""
+    parked: dict[tuple[Any, ...], int] = {}
+    is_committed = False
+    last: str | None = None
+    for unit in _rows(_without_traces(units)):
+        unit["properties"] = dict(unit["properties"])
+        if unit["msgId"] != last:
+            parked.clear()
+            last, is_committed = unit["msgId"], False
+        name = _same_message(unit)
+        if unit["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC):
+            parked[name] = min(unit["commitLogOffset"], parked.get(name, unit["commitLogOffset"]))
+        is_committed = is_committed or bool(unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT)
+        own: int = unit["commitLogOffset"]
+        yield _Told(unit, parked.get(name, own), is_committed)
 
 
 # ---- the meaning of each unit
-
-
-def _parked(units: list[Unit]) -> dict[tuple[Any, ...], int]:
-    """The physical offset of the first unit in which a broker kept a message until it was due, by _same_message()."""
-    first: dict[tuple[Any, ...], int] = {}
-    for unit in units:
-        if unit["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC):
-            name = _same_message(unit)
-            first[name] = min(unit["commitLogOffset"], first.get(name, unit["commitLogOffset"]))
-    return first
 
 
 def _same_message(unit: Unit) -> tuple[Any, ...]:
@@ -180,7 +286,7 @@ def _same_message(unit: Unit) -> tuple[Any, ...]:
     return unit["msgId"], unit["realTopic"], unit["reconsumeTimes"]
 
 
-def _event(store: Snapshot, unit: Unit, parked: dict[tuple[Any, ...], int]) -> Event:
+def _event(store: Snapshot, unit: Unit, parked_at: int) -> Event:
     topic, properties = unit["topic"], unit["properties"]
     group = unit["consumerGroup"]
     failed = f"; failed {counted(unit['reconsumeTimes'], 'time')}"
@@ -200,10 +306,10 @@ def _event(store: Snapshot, unit: Unit, parked: dict[tuple[Any, ...], int]) -> E
         return _of(unit, "retried", f"of {unit['realTopic']}{failed}", group)
     if topic.startswith(DEAD_PREFIX):
         return _of(unit, "dead", f"of {unit['realTopic']}{failed}", group)
-    text = f"{len(unit['body'] or b'')} bytes{_list('tags', unit['tags'])}{_list('keys', unit['keys'])}"
+    text = f"{unit['bodySize']} bytes{_list('tags', unit['tags'])}{_list('keys', unit['keys'])}"
     if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT:
         return _of(unit, "committed", text, properties.get("PGROUP"))
-    if parked.get(_same_message(unit), unit["commitLogOffset"]) < unit["commitLogOffset"]:
+    if parked_at < unit["commitLogOffset"]:
         return _of(unit, "delivered", text)
     return _of(unit, "produced", f"{text}, from {unit['bornHost']}", properties.get("PGROUP"))
 
@@ -250,17 +356,20 @@ def _list(name: str, text: str | None) -> str:
 # ---- events that only other units tell of
 
 
-def _rollbacks(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
+def _rollbacks(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterator[Event]:
     """For each transaction without a committed message, the event that ended it."""
-    committed = {unit["msgId"] for unit in units if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT}
-    halves = [unit for unit in units if unit["topic"] in _HALF_TOPICS and unit["msgId"] not in committed]
-    if not halves:
-        return
+    halves = (told.unit for told in _told(units) if told.unit["topic"] in _HALF_TOPICS and not told.is_committed)
+    while some := list(itertools.islice(halves, _AT_ONCE)):
+        yield from _rollbacks_of(store, options, some)
+
+
+def _rollbacks_of(store: Snapshot, options: ReadOptions, halves: list[Unit]) -> Iterator[Event]:
     by_place = {(unit["queueId"], str(unit["queueOffset"])): unit for unit in halves if unit["topic"] == HALF_TOPIC}
     by_offset = {str(unit["commitLogOffset"]): unit for unit in halves if unit["topic"] == ROCKSDB_HALF_TOPIC}
     start = min(unit["commitLogOffset"] for unit in halves)
     selection = replace(of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), commit_log_offset=Numbers(start))
-    for op in _read(store, options, selection):
+    for op in _rows(_read(store, options, selection)):
+        op["properties"] = dict(op["properties"])
         if op["topic"] == ROCKSDB_OP_TOPIC:
             ended = [by_offset.get(op["properties"].get("TRANS_OFFSET", ""))]
         else:
@@ -272,23 +381,31 @@ def _rollbacks(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iter
                 yield told._replace(msg_id=half["msgId"])
 
 
-def _popped(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
+def _popped(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterator[Event]:
     """The consumers that have popped the message and not acknowledged it."""
-    places = {(unit["topic"], unit["queueId"], unit["queueOffset"]): unit for unit in units}
-    if not places or not _has_popped(store):
+    if not any(len(batch) for batch in _without_traces(units)) or not _has_popped(store):
         return
-    options = replace(options, selection=EVERYTHING)
-    for batch in INFLIGHT.rows(store, options, None):
-        columns = {
-            name: (column.cast(LONG) if pa.types.is_timestamp(column.type) else column).to_pylist()
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    rows = _rows(INFLIGHT.rows(store, replace(options, selection=EVERYTHING), None))
+    while some := list(itertools.islice(rows, _AT_ONCE)):
+        wanted = {(row["topic"], row["queueId"], row["queueOffset"]) for row in some}
+        found = {
+            place: unit
+            for unit in _rows(_in_topics(units, {topic for topic, *_ in wanted}))
+            if (place := (unit["topic"], unit["queueId"], unit["queueOffset"])) in wanted
         }
-        for row in (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)):
-            unit = places.get((row["topic"], row["queueId"], row["queueOffset"]))
+        for row in some:
+            unit = found.get((row["topic"], row["queueId"], row["queueOffset"]))
             if unit is not None:
                 until = _time(row["visibleTimestamp"] // 1000).removeprefix(", due ")
                 told = _of(unit, "popped", f"not acknowledged, invisible until {until}", row["group"])
                 yield told._replace(timestamp=row["popTimestamp"], commit_log_offset=None)
+
+
+def _in_topics(units: WaitingRows, topics: set[str]) -> Batches:
+    """The places of units of some topics."""
+    names = pa.array(sorted(topics), TEXT)
+    for batch in _without_traces(units):
+        yield batch.filter(pc.is_in(batch.column("topic"), names)).select([*_IN_QUEUE, "storeTimestamp"])
 
 
 def _has_popped(store: Snapshot) -> bool:
@@ -299,25 +416,16 @@ def _has_popped(store: Snapshot) -> bool:
     return are_queued or store.popped is not None or bool(order_entries(store.root, store.files))
 
 
-def _traced(units: list[Unit], names: set[str], told: list[Unit]) -> Iterator[Event]:
-    """The trace records that are about these messages."""
-    names = names | {unit["msgId"] for unit in told if unit["msgId"]}
-    for unit in units:
-        batch = pa.record_batch(
-            [
-                pa.array([unit["body"]], pa.binary()),
-                pa.array([unit["bornHost"]], TEXT),
-                pa.array([unit["storeTimestamp"]], TIME),
-                pa.array([unit["commitLogOffset"]], LONG),
-            ],
-            ["body", "bornHost", "storeTimestamp", "commitLogOffset"],
-        )
-        records = traces_of(batch)
-        times = records.column("timestamp").cast(LONG).to_pylist()
-        for record, time in zip(records.drop_columns(["timestamp", "storeTimestamp"]).to_pylist(), times, strict=True):
-            if names & {record["msgId"], *words_of(record["keys"] or "")}:
+def _traced(units: WaitingRows, traces: WaitingRows, name: str) -> Iterator[Event]:
+    """The trace records that are about these messages: that name the key or id, or a message's id."""
+    records = ((record, unit) for unit in _rows(traces) for record in _records(unit))
+    while some := list(itertools.islice(records, _AT_ONCE)):
+        named = [{record["msgId"], *words_of(record["keys"] or "")} - {None, ""} for record, _ in some]
+        known = _ids_among(units, set[str]().union(*named)) | {name}
+        for (record, unit), names in zip(some, named, strict=True):
+            if names & known:
                 yield Event(
-                    time if time is not None else unit["storeTimestamp"],
+                    record["timestamp"] if record["timestamp"] is not None else unit["storeTimestamp"],
                     "traced",
                     record["topic"],
                     None,
@@ -329,23 +437,55 @@ def _traced(units: list[Unit], names: set[str], told: list[Unit]) -> Iterator[Ev
                 )
 
 
+def _traces(units: WaitingRows) -> Batches:
+    for batch in units:
+        yield batch.filter(pc.equal(batch.column("topic"), TRACE_TOPIC))
+
+
+def _records(trace: Unit) -> Iterator[dict[str, Any]]:
+    """What a trace says, a record for each message and act; times in microseconds."""
+    batch = pa.record_batch(
+        [
+            pa.array([trace["body"]], pa.binary()),
+            pa.array([trace["bornHost"]], TEXT),
+            pa.array([trace["storeTimestamp"]], TIME),
+            pa.array([trace["commitLogOffset"]], LONG),
+        ],
+        ["body", "bornHost", "storeTimestamp", "commitLogOffset"],
+    )
+    yield from _rows(iter([traces_of(batch).drop_columns(["storeTimestamp"])]))
+
+
+def _ids_among(units: WaitingRows, names: set[str]) -> set[str]:
+    """Those of some names that are ids of the messages."""
+    wanted = pa.array(sorted(names), TEXT)
+    found = set[str]()
+    for batch in _without_traces(units):
+        ids = batch.column("msgId")
+        found.update(ids.filter(pc.is_in(ids, wanted)).to_pylist())
+    return found
+
+
 def _trace_text(record: dict[str, Any]) -> str:
     success = {True: ", succeeded", False: ", failed", None: ""}[record["success"]]
     cost = "" if record["costMillis"] is None else f" in {record['costMillis']} ms"
     return f"{record['traceType']}{success}{cost}{_list('on', record['clientHost'])}"
 
 
-def _consumed(store: Snapshot, units: list[Unit]) -> Iterator[Event]:
+def _consumed(store: Snapshot, units: WaitingRows) -> Iterator[Event]:
     """The groups that have consumed beyond the message in its queue, and the groups that have not."""
-    groups: dict[str, list[tuple[str, dict[int, int]]]] = {unit["topic"]: [] for unit in units}
+    groups: dict[str, list[tuple[str, dict[int, int]]]] = {}
     for group, topic in store.consumer_offsets:
-        if topic in groups and not group.startswith(_SYSTEM_GROUP):
-            groups[topic].append((group, store.consumer_offsets[group, topic]))
-    for unit in sorted(units, key=lambda unit: unit["commitLogOffset"]):
+        if not group.startswith(_SYSTEM_GROUP):
+            groups.setdefault(topic, []).append((group, store.consumer_offsets[group, topic]))
+    columns = [*_IN_QUEUE, "storeTimestamp"]
+    schema = pa.schema([_UNITS.field(name) for name in columns])
+    rows = (batch.select(columns) for batch in _without_traces(units))
+    for unit in _rows(in_order(schema, rows, [("commitLogOffset", "ascending")])):
         topic = unit["topic"]
         if (is_moved(topic) and not topic.startswith((RETRY_PREFIX, DEAD_PREFIX))) or topic.startswith(REVIVE_PREFIX):
             continue
-        for group, offsets in groups[topic]:
+        for group, offsets in groups.get(topic, ()):
             at = offsets.get(unit["queueId"])
             if at is not None:
                 event = "consumed" if at > unit["queueOffset"] else "waiting"

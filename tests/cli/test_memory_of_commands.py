@@ -54,7 +54,7 @@ FLAT = [
     "import NEW ROWS",
     "rebuild STORE",
 ]
-OF_WAITING = ["transactions STORE", "delayed STORE --format json", "inflight STORE"]
+OF_WAITING = ["transactions STORE", "delayed STORE --format json", "inflight STORE", "history STORE hot"]
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +109,24 @@ def test_flat(pair: list[Path], peak: Peak, tmp_path: Path, command: str) -> Non
     assert many - few < (MOST_OF_COPIES if command.startswith(("copy", "salvage")) else MOST)
 
 
+def test_flat_in_keys(pair: list[Path], peak: Peak, tmp_path: Path) -> None:
+    """The last value of each key, where each message has another one."""
+    topics = {f"BenchTopic{topic:02}": {"attributes": {"cleanup.policy": "COMPACTION"}} for topic in range(4)}
+    peaks = []
+    for root in pair:
+        config = root / "config" / "topics.json"
+        config.write_text(json.dumps({"topicConfigTable": topics}))
+        try:
+            peaks.append(
+                peak("messages STORE --compacted --format arrow --output NEW", root, tmp_path / root.parent.name)
+            )
+        finally:
+            config.unlink()
+    few, many = peaks
+    print(f"compacted: {few >> 20} -> {many >> 20} MiB")
+    assert many - few < MOST
+
+
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Stores with half messages, delayed and timed ones, and pops."""
@@ -126,7 +144,8 @@ def put_waiting(store: stores.StoreBuilder, number: int) -> None:
     def put(topic: str, body: bytes = b"x" * 100, queue_id: int = 0, tags: str | None = None, **names: str) -> None:
         names |= {"REAL_TOPIC": REVIVE if topic == REVIVE else "Orders", "REAL_QID": "0"}
         name = f"{number:032X}"
-        store.append(topic, body, queue_id, tags, f"key-{number}", name, names)
+        keys = f"hot key-{number}" if topic == REVIVE else f"key-{number}"
+        store.append(topic, body, queue_id, tags, keys, name, names)
 
     put("RMQ_SYS_TRANS_HALF_TOPIC", PGROUP="P")
     put("RMQ_SYS_TRANS_OP_HALF_TOPIC", f"{number},".encode(), tags="d")

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from oracle.dledger import DLedgerStoreBuilder
+from oracle.stores import StoreBuilder
 from support.command import run
 from tables.test_check import PLANTED, Planted, planted_noise_in_log
 
 from rmqstore_spark import Store
 from rmqstore_spark.cli.commands import Rmqstore
+from rmqstore_spark.cli.commands.check import Found
 from rmqstore_spark.cli.findings import show_findings
+from rmqstore_spark.cli.reading import batches_of
 from rmqstore_spark.jobs.findings import Findings
 from rmqstore_spark.jobs.verdict import verdict
 from rmqstore_spark.store.queue_log import find_logs
@@ -208,6 +211,35 @@ def test_a_store_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ran = CliRunner().invoke(Rmqstore(), ["check", str(store.root)], standalone_mode=False)
     assert "checked: " in ran.stdout
     assert opened == [str(store.root)]
+
+
+def test_as_many_findings_as_are_wanted(tmp_path: Path) -> None:
+    """The first ones of each problem are held, the others wait in a file: so many may be wrong."""
+    for name in ("one", "two"):
+        builder = StoreBuilder(tmp_path / name, 1 << 20, 6000)
+        for number in range(120):
+            wrong: dict[str, Any] = {"body_crc": 7} if number % 2 else {}
+            builder.append("T", b"x", keys=f"{name}-{number}", **wrong)
+        builder.close()
+    shown = {
+        limit: run("check", tmp_path / "one", tmp_path / "two", *(["--limit", limit] if limit else [])).out.splitlines()
+        for limit in ("", "0", "45")
+    }
+    places = {limit: [line for line in lines if "commitLogOffset" in line] for limit, lines in shown.items()}
+    lost = {limit: sum("topic T, queueId 0" in line for line in lines) for limit, lines in shown.items()}
+    assert (len(places[""]), len(places["0"]), len(set(places["0"]))) == (2 * 20, 2 * 60, 2 * 60)
+    assert (lost[""], lost["0"]) == (2 * 20, 2 * 60)
+    assert sum("/one/" in place for place in places["0"]) == 60
+    assert len(places["45"]) + lost["45"] == 2 * 45
+    assert "  ... and 15 more; --limit 0 shows all" in shown["45"]
+
+    path = str(tmp_path / "one")
+    names = batches_of("check", [path], {})[0].names
+    schema, batches = batches_of("check", [path], {"columns": ",".join([*names, "store"])})
+    found = Found(schema, batches, keeps_all=True)
+    (of_store,) = found.by_store.values()
+    assert max(len(each.rows) for each in of_store) == 20
+    assert sum(len(batch) for batch in found.rows) == sum(each.count for each in of_store) == 120
 
 
 def test_each_advice_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:

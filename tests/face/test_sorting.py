@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -77,3 +78,20 @@ def test_no_room(little_memory: None, rng: random.Random, monkeypatch: pytest.Mo
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "r+b"))  # noqa: SIM115
     with pytest.raises(StorageError, match="No space left on device"):
         list(sorting.in_order(SCHEMA, batches(random_rows(rng, 1500), 10), [("b", "ascending")]))
+
+
+def test_pairs(little_memory: None, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "_PAIRS", 5)
+    monkeypatch.setattr(sorting, "_BLOCKS", 2)
+    for _ in range(20):
+        waiting, known = sorting.WaitingPairs(), dict[int, int]()
+        firsts = sorted(rng.sample(range(-3000, 3000), rng.choice([0, 1, 5, 5000])))
+        while firsts:
+            some = firsts[: rng.choice([1, 3, 40, 2000])]
+            del firsts[: len(some)]
+            pairs = {first: rng.randrange(-(1 << 60), 1 << 60) for first in some}
+            waiting.add(np.array([*pairs], np.int64), np.array([*pairs.values()], np.int64))
+            known |= pairs
+            if rng.random() < 0.2 or not firsts:
+                asked = [rng.randrange(-3100, 3100) for _ in range(rng.choice([0, 1, 200]))]
+                assert waiting.seconds(np.array(asked, np.int64)).tolist() == [known.get(each, each) for each in asked]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from rmqstore_spark import sorting
 from rmqstore_spark.columns import BYTES, INT, LONG, TEXT
 from rmqstore_spark.read.plan import newest
-from rmqstore_spark.read.plan.newest import COLUMNS, Newest
+from rmqstore_spark.read.plan.newest import COLUMNS, Newest, chosen
 
 TYPES = dict(zip(COLUMNS, (TEXT, INT, LONG, TEXT, INT, LONG, BYTES), strict=True))
 PREPARED, ROLLED_BACK = 4, 12  # sysFlag
@@ -65,16 +67,22 @@ def expected(own: list[list[Row]], compacted: list[list[Row]]) -> list[list[int]
     return [sorted(each) for each in found]
 
 
-@pytest.mark.parametrize("many", [1, 20, 1 << 20])
-def test_newest(rng: random.Random, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(newest, "_MANY", many)
-    for _ in range(30):
+@pytest.mark.parametrize("most", [1, 2000, sorting.IN_MEMORY])
+def test_newest(rng: random.Random, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(newest, "_MOST", most)
+    monkeypatch.setattr(sorting, "IN_MEMORY", most)
+    for _ in range(10 if most == 1 else 30):
         own, compacted = ([some_rows(rng, rng.randrange(60)) for _ in range(rng.randrange(4))] for _ in range(2))
-        found = Newest()
-        for piece, rows in enumerate([*own, *compacted]):
-            add = found.add_commitlog if piece < len(own) else found.add_compaction_log
-            cut = rng.randint(0, len(rows))  # a piece comes in several batches
-            for some in (rows[:cut], rows[cut:]):
-                add(batch_of(some), piece)
         pieces = len(own) + len(compacted)
-        assert [each.tolist() for each in found.positions(pieces)] == expected(own, compacted)
+        found = chosen(added(own, compacted, rng), pieces)
+        assert [each.tolist() for each in found] == expected(own, compacted)
+
+
+def added(own: list[list[Row]], compacted: list[list[Row]], rng: random.Random) -> Iterator[pa.RecordBatch]:
+    found = Newest()
+    for piece, rows in enumerate([*own, *compacted]):
+        add = found.add_commitlog if piece < len(own) else found.add_compaction_log
+        cut = rng.randint(0, len(rows))  # a piece comes in several batches
+        for some in (rows[:cut], rows[cut:]):
+            yield from add(batch_of(some), piece)
+    yield from found.rest()

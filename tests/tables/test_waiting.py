@@ -1,5 +1,5 @@
 """`transactions`, `delayed` and `inflight` of random stores, with few ids and many odd values, are what plain Python
-says with dictionaries; also where nearly all rows wait in temporary files."""
+says with dictionaries; also where nearly all rows wait in temporary files, and where some messages are damaged."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rmqstore_spark import Store, sorting
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 SCHEDULE, TIMER, REVIVE = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_C"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+BODY_AT = 88  # in a unit with IPv4 addresses
 BEGIN = 1_700_000_000_000  # ms
 OUT = (str(BEGIN + 100), str(BEGIN + 500))  # times of timers; what is due, and is not, at the end of a store
 
@@ -181,8 +182,30 @@ def inflight(rows: list[Row]) -> list[tuple[Any, ...]]:
 # ---- the tests
 
 
+def damaged(root: Path, rng: random.Random, rows: list[Row]) -> list[Row]:
+    """Damage some messages of a store, but for the last one; the others."""
+    (path,) = [path for path in (root / "commitlog").iterdir() if any(path.read_bytes())]
+    data = bytearray(path.read_bytes())
+    lost = {row["commitLogOffset"] for row in rng.sample(rows[:-1], len(rows) // rng.choice([3, 10, 30]))}
+    for row in rows:
+        start, size = row["commitLogOffset"], row["storeSize"]
+        if start not in lost:
+            continue
+        match rng.choice(["body", "zeros", "noise", "size"]):
+            case "body" if row["body"]:
+                data[start + BODY_AT] ^= 1 << rng.randrange(8)
+            case "noise":
+                data[start : start + size] = rng.randbytes(size)
+            case "size":
+                data[start : start + 4] = rng.randrange(1 << 32).to_bytes(4, "big")
+            case _:
+                data[start : start + size] = bytes(size)
+    path.write_bytes(data)
+    return [row for row in rows if row["commitLogOffset"] not in lost]
+
+
 def told(root: Path) -> tuple[list[tuple[Any, ...]], ...]:
-    store = Store(root)
+    store = Store(root, mode="DROPMALFORMED")
     names = ("commitLogOffset", "state", "checkTimes", "keys")
     of_transactions = [tuple(row[name] for name in names) for row in store.transactions().to_pylist()]
     of_delayed = [tuple(row[name] for name in (names[0], names[1], names[3])) for row in store.delayed().to_pylist()]
@@ -197,9 +220,12 @@ def told(root: Path) -> tuple[list[tuple[Any, ...]], ...]:
     return of_transactions, of_delayed, of_inflight
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize("count", [3, 40, 1500])
-def test_as_plain_python(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    for number in range(3):
+def test_as_plain_python(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, count: int, is_whole: bool
+) -> None:
+    for number in range(3 if is_whole else 1 + 40 // count):
         root = tmp_path / str(number)
         build(root, rng, count)
         config = {
@@ -207,6 +233,8 @@ def test_as_plain_python(tmp_path: Path, rng: random.Random, monkeypatch: pytest
             for name in ("consumerOffset", "delayOffset")
         }
         rows = reference.read_store(root)
+        if not is_whole:
+            rows = damaged(root, rng, rows)
         expected = (
             transactions(rows, next(iter(config["consumerOffset"].values()))),
             delayed(rows, config["delayOffset"]),

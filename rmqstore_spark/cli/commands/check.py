@@ -1,8 +1,9 @@
 """`rmqstore check`: what is wrong with a store."""
 
+import collections
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 import pyarrow as pa
@@ -10,11 +11,12 @@ import pyarrow as pa
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL, WRONG
 from rmqstore_spark.cli.output import Batches, Output
-from rmqstore_spark.cli.parameters import OF_FINDINGS, output_options, some_paths, table_options
+from rmqstore_spark.cli.parameters import FINDINGS_SHOWN, OF_FINDINGS, output_options, some_paths, table_options
 from rmqstore_spark.cli.rows import few_at_once
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.findings import NOT_LOOKED_AT, Findings
 from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.sorting import WaitingRows
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table
 
@@ -29,7 +31,6 @@ _FIRST = ["severity", "problem", "topic", "queueId", "queueOffset", "count", "fo
     "/data/store",
 )
 def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
-    from rmqstore_spark.cli.findings import rows_kept
     from rmqstore_spark.cli.progress_bar import progress_bars
     from rmqstore_spark.cli.reading import batches_of, checked
 
@@ -45,9 +46,11 @@ def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
             yield batch
 
     if output.is_table and "columns" not in given and output.sort is None:
-        most = rows_kept(output.limit)
+        schema, _ = batches_of("check", paths, given_all)
         with progress_bars():
-            stores, found = checked(paths, given_all, lambda batches: _by_store(heard_of(batches), most))
+            stores, found = checked(
+                paths, given_all, lambda batches: Found(schema, heard_of(batches), keeps_all=output.limit is not None)
+            )
         with heard(is_silent=True):  # of what the findings say
             _show(stores, found, output.limit)
     else:
@@ -59,21 +62,35 @@ def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
     return WRONG if {"error", "warning"} & said else NOT_ALL if NOT_LOOKED_AT in said else FINE
 
 
-def _by_store(batches: Batches, most: int | None) -> dict[str, Findings]:
-    """The findings of each store that has any.
+class Found:
+    """What a check has found.
 
     Args:
-        most: as of Findings.
+        keeps_all: whether all rows are kept, in a file; else the first ones of each problem.
+
+    Attributes:
+        by_store: the findings of each store that has any.
+        rows: all rows; none where they are not kept.
     """
-    found: dict[str, Findings] = {}
-    for batch in few_at_once(batches):
-        for row in batch.to_pylist():
-            found.setdefault(row["store"], Findings(most)).add(row)
-    return found
+
+    def __init__(self, schema: pa.Schema, batches: Batches, *, keeps_all: bool) -> None:
+        self.by_store: dict[str, Findings] = {}
+        self.rows: Iterable[pa.RecordBatch] = ()
+        if keeps_all:
+            self.rows = WaitingRows(schema, self._added(batches))
+        else:
+            collections.deque(self._added(batches), 0)
+
+    def _added(self, batches: Batches) -> Batches:
+        for batch in batches:
+            for few in few_at_once([batch]):
+                for row in few.to_pylist():
+                    self.by_store.setdefault(row["store"], Findings(FINDINGS_SHOWN)).add(row)
+            yield batch
 
 
-def _show(stores: list[Snapshot], found: dict[str, Findings], limit: int | None) -> None:
-    from rmqstore_spark.cli.findings import show_commands, show_findings, show_verdict
+def _show(stores: list[Snapshot], found: Found, limit: int | None) -> None:
+    from rmqstore_spark.cli.findings import rows_among, show_commands, show_findings, show_verdict
     from rmqstore_spark.jobs.verdict import looked_at, verdict
     from rmqstore_spark.store.structures.kinds import is_writable
 
@@ -85,9 +102,12 @@ def _show(stores: list[Snapshot], found: dict[str, Findings], limit: int | None)
             click.echo()
         if len(by_store) > 1:
             click.echo(one_line(root))
-        own = found.get(root, Findings())
+        own = found.by_store.get(root, Findings())
         is_tiered = logs[0].layout.queue is not None
         answer = verdict(own, root, is_tiered, is_tiered or is_writable(root, logs[0].files))
         show_verdict(answer, looked_at(logs, is_tiered))
-        show_findings(own, limit)
+        if limit is None:
+            show_findings(own, limit)
+        else:
+            show_findings(own, limit, rows_among(found.rows, root))
         show_commands(answer)

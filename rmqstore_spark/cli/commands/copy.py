@@ -9,7 +9,7 @@ from rmqstore_spark.amounts import size_text
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE, WRONG
 from rmqstore_spark.cli.output import Output
-from rmqstore_spark.cli.parameters import OF_FINDINGS, options_for, output_options, some_paths
+from rmqstore_spark.cli.parameters import FINDINGS_SHOWN, OF_FINDINGS, options_for, output_options, some_paths
 from rmqstore_spark.cli.rows import few_at_once
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.options import COPY_OPTIONS, Use, of_stores
@@ -71,11 +71,11 @@ def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvag
     if not output.is_table:
         output.put(made.lost.schema, iter(made.lost.to_batches()))
     elif made.lost.num_rows:
-        from rmqstore_spark.cli.findings import rows_kept, show_findings
+        from rmqstore_spark.cli.findings import rows_among, show_findings
         from rmqstore_spark.jobs.findings import Findings
 
         lost = (row for batch in few_at_once(made.lost.to_batches()) for row in batch.to_pylist())
-        show_findings(Findings.of(lost, rows_kept(output.limit)), output.limit)
+        show_findings(Findings.of(lost, FINDINGS_SHOWN), output.limit, rows_among(made.lost.to_batches()))
     return made
 
 

@@ -1,6 +1,7 @@
 """`rmqstore history`: what happened to a message."""
 
 import click
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.cli.command import command
@@ -24,21 +25,21 @@ _FIRST = ["timestamp", "event", "topic", "group", "details", "queueId", "queueOf
     "/data/store order-4711",
 )
 def history(path: str, wanted: str, group: str | None, output: Output, given: dict[str, str]) -> int:
-    from rmqstore_spark.api import Store
+    from rmqstore_spark.cli.reading import history_of
 
     asked, named = understand({**given, "key": wanted}, OPTIONS)
     how = {name: text for name, text in given.items() if name != "columns"}
-    with heard() as damage:
-        found = Store(path, **how).history(wanted)  # type: ignore[arg-type]
+    schema, rows = history_of(path, how, wanted)
     if group is not None:
-        found = found.filter(pc.equal(found["group"], group))
-    last = None
+        rows = (batch.filter(pc.equal(batch.column("group"), group)) for batch in rows)
+    names, last = schema.names, None
     if "columns" in named:
-        check_columns(asked["columns"], found.schema.names)
-        found = found.select(asked["columns"])
+        check_columns(asked["columns"], names)
+        names = asked["columns"]
     elif output.is_table:
-        found = found.select([*_FIRST, *(name for name in found.schema.names if name not in _FIRST)])
-        last = "details"
-    rows = output.put(found.schema, iter(found.to_batches()), last)
+        names, last = [*_FIRST, *(name for name in names if name not in _FIRST)], "details"
+    with heard() as damage:
+        shown = (batch.select(names) for batch in rows)
+        count = output.put(pa.schema([schema.field(name) for name in names]), shown, last)
     what = f"key or id {wanted!r}" + ("" if group is None else f", group {group!r}")
-    return found_code(rows, [path], given, damage, what)
+    return found_code(count, [path], given, damage, what)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.jobs.copying.rows import Rows
+from rmqstore_spark.sorting import WaitingPairs
 from rmqstore_spark.store.format.by_queue import Integers, QueueName
 from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.format.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
@@ -24,29 +24,12 @@ _V6_HOST = 16 + 4  # bytes of an address and a port
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 
 
-class _Places:
-    """Where half messages of a source are in the new log: 16 bytes for each, as there may be as many as messages."""
-
-    def __init__(self) -> None:
-        self._old, self._new = array("q"), array("q")  # physical offsets; a log is copied in its order
-
-    def add(self, old: Integers, new: Integers) -> None:
-        """Note the places of the next half messages."""
-        self._old.frombytes(old.tobytes())
-        self._new.frombytes(new.tobytes())
-
-    def of(self, old: Integers) -> Integers:
-        """The new places of these; those of what is no half message stay as they are."""
-        known, new = (np.frombuffer(each, np.int64) for each in (self._old, self._new))
-        at = np.minimum(np.searchsorted(known, old), len(known) - 1)
-        return np.where(known[at] == old, new[at], old)
-
-
 class _Halves:
     """The places of half messages in the new log; committed messages refer to them."""
 
     def __init__(self) -> None:
-        self._places: dict[int, _Places] = {}  # by the source's number
+        # Old and new physical offsets by the source's number; a log is copied in its order.
+        self._places: dict[int, WaitingPairs] = {}
 
     def prepared(self, rows: Rows, positions: Integers) -> Integers | None:
         """The preparedTransactionOffsets of the next messages; None if all stay as they are.
@@ -58,12 +41,12 @@ class _Halves:
         halves = [code for code, topic in enumerate(rows.topics) if topic in _HALF_TOPICS]
         here = np.flatnonzero(np.isin(rows.codes, halves)) if halves else np.zeros(0, np.int64)
         if len(here):
-            self._places.setdefault(source, _Places()).add(rows.positions[here], positions[here])
+            self._places.setdefault(source, WaitingPairs()).add(rows.positions[here], positions[here])
         committed = np.flatnonzero((rows.flags & TRANSACTION_TYPE) == TRANSACTION_COMMIT)
         if not len(committed) or source not in self._places:
             return None
         prepared = rows.prepared.copy()
-        prepared[committed] = self._places[source].of(prepared[committed])
+        prepared[committed] = self._places[source].seconds(prepared[committed])
         return prepared
 
 

@@ -10,17 +10,20 @@ A message is in both logs until its segment of the commitlog expires, with the s
 message of a key is the last one, so the plan reads both logs of these topics, without their bodies being kept.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted, quoted
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import Selection, Texts
 from rmqstore_spark.read.pieces.task import Chosen, Range, Task
 from rmqstore_spark.read.plan.access_path import Access, choose
-from rmqstore_spark.read.plan.newest import COLUMNS, Newest
+from rmqstore_spark.read.plan.newest import COLUMNS, Newest, chosen
 from rmqstore_spark.read.plan.pack import Pieces, pack
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.plan.split import Splitter
@@ -82,23 +85,24 @@ def _of_store(
     own = [_of_queue(*each.queue) for each in logs for _ in each.log.extents]
     splitter = Splitter(_WHOLE, may_walk=False)
     of_store = [piece for piece, _ in choose(store, ranges_of(store), queues, splitter).pieces]
-    newest, damages = Newest(), list[Damage]()
-    for number, piece in enumerate(of_store, len(of_logs)):
-        for found in messages_in(piece, queues, COLUMNS, options.verify_crc):
-            if isinstance(found, Damage):
-                damages.append(found)
-            else:
-                newest.add_commitlog(found, number)
-    for number, (piece, queue) in enumerate(zip(of_logs, own, strict=True)):
-        for found in messages_in(piece, queue, COLUMNS, options.verify_crc):
-            if isinstance(found, Damage):
-                damages.append(found)
-            else:
-                newest.add_compaction_log(found, number)
+    damages = list[Damage]()
+
+    def newest() -> Iterator[pa.RecordBatch]:
+        known = Newest()
+        log = ((number, piece, queues, known.add_commitlog) for number, piece in enumerate(of_store, len(of_logs)))
+        others = zip(range(len(of_logs)), of_logs, own, itertools.repeat(known.add_compaction_log))
+        for number, piece, asked, added in itertools.chain(log, others):
+            for found in messages_in(piece, asked, COLUMNS, options.verify_crc):
+                if isinstance(found, Damage):
+                    damages.append(found)
+                else:
+                    yield from added(found, number)
+        yield from known.rest()
+
+    positions = chosen(newest(), len(of_logs) + len(of_store))
     damages += (lost for each in logs for lost in each.lost())
     if damages and options.mode == "FAILFAST":
         raise DamagedStoreError(str(damages[0]))
-    positions = newest.positions(len(of_logs) + len(of_store))
     of_each = [
         (each, [number for number, piece in enumerate(of_logs) if piece.store is each], selection.without_offsets())
         for each in logs
@@ -108,14 +112,14 @@ def _of_store(
     tasks: list[Task] = []
     accesses: list[tuple[Snapshot, Access]] = []
     for owner, numbers, selected in parts:
-        chosen: Pieces = [
+        pieces_of: Pieces = [
             (piece, len(piece.positions) * store.files.prices.request)
             for number in numbers
             if len(positions[number]) and (piece := _chosen(pieces[number], positions[number]))
         ]
-        tasks += [replace(task, selection=selected) for task in pack(chosen, options)]
+        tasks += [replace(task, selection=selected) for task in pack(pieces_of, options)]
         count = sum(len(positions[number]) for number in numbers)
-        accesses.append((owner, Access("compacted", f"{counted(count, 'last value')} of keys", chosen, [])))
+        accesses.append((owner, Access("compacted", f"{counted(count, 'last value')} of keys", pieces_of, [])))
     if damages:
         tasks.append(Task(faults=tuple((store.root, damage) for damage in damages)))
     return tasks, accesses

@@ -1,5 +1,10 @@
-"""The newest message of each key of each queue of compaction topics (compacted.py)."""
+"""The newest message of each key of each queue of compaction topics (compacted.py).
 
+Messages that are superseded are let go at once. Those that are left wait in the order of their keys, in files where
+they are many, so that what is held does not grow with the keys: but 8 bytes for each message that is chosen.
+"""
+
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -7,13 +12,41 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rmqstore_spark.sorting import IN_MEMORY, Batches, in_order
 from rmqstore_spark.store.format.message import are_queued
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "sysFlag", "commitLogOffset", "body"]
 _NO_SPACES = "\x85\xa0\u2007\u202f"  # for Java, unlike Python
-_MANY = 1 << 20  # messages, of which those that are superseded are let go at once
 _MOST_ID = (1 << 32) - 1
+_MOST = IN_MEMORY // 4  # bytes of messages that are kept, as they take some times as much while they are compared
+_SPANS = 256  # of queue offsets, which are joined at once
+
+_KEY = ["topic", "queueId", "keys"]
+_ROWS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queueId", pa.int32()),
+        ("keys", pa.large_string()),
+        ("isOwn", pa.bool_()),  # of the commitlog
+        # Of several messages of a key in one log that with the greatest rank counts: of the commitlog the last one; of
+        # a compaction log that with the greatest queue offset, of equal ones the first one.
+        ("rank", pa.int64()),
+        ("rankWithin", pa.int64()),
+        ("queueOffset", pa.int64()),
+        ("piece", pa.int32()),
+        ("position", pa.int64()),
+        ("hasBody", pa.bool_()),
+    ]
+)
+_ORDER = [
+    *((name, "ascending") for name in _KEY),
+    ("isOwn", "descending"),
+    ("rank", "descending"),
+    ("rankWithin", "descending"),
+]
+_CHOSEN = pa.schema([_ROWS.field("piece"), _ROWS.field("position")])
 
 _Longs = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -57,34 +90,30 @@ class _Messages(NamedTuple):
         rows = np.sort(last[last >= 0])
         return self if len(rows) == len(codes) else self.only(rows)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return sum(column.nbytes for column in self)
 
-class _OfQueue:
-    """What is known of a queue's messages. The commitlog's come first.
-
-    Args:
-        ranked: the rows of messages in the order in which a later one of a key counts.
-    """
-
-    def __init__(self, ranked: Callable[[_Messages], _Longs]) -> None:
-        self._ranked = ranked
-        self._newest: _Messages | None = None
-        self._more: list[_Messages] = []
-        self._count = 0
-
-    def add(self, messages: _Messages) -> None:
-        """Add messages that come after all others."""
-        self._more.append(messages)
-        self._count += len(messages.offsets)
-        if self._count > max(_MANY, 0 if self._newest is None else len(self._newest.offsets)):
-            self.newest()
-
-    def newest(self) -> _Messages | None:
-        """The newest message of each key."""
-        if self._more:
-            known = _Messages.joined([*([] if self._newest is None else [self._newest]), *self._more])
-            self._newest = known.last_of_keys(self._ranked(known))
-            self._more, self._count = [], 0
-        return self._newest
+    def rows(self, queue: Queue, *, is_own: bool) -> pa.RecordBatch:
+        """The messages of a queue as _ROWS."""
+        count = len(self.offsets)
+        topic, queue_id = queue
+        return pa.record_batch(
+            [
+                pa.repeat(topic, count),
+                pa.repeat(pa.scalar(queue_id, pa.int32()), count),
+                self.keys,
+                pa.repeat(is_own, count),
+                self.pieces if is_own else self.offsets,
+                self.positions if is_own else pa.repeat(0, count),
+                self.offsets,
+                pa.array(self.pieces, pa.int32()),
+                self.positions,
+                self.have_body,
+            ],
+            schema=_ROWS,
+        )
 
 
 def _as_stored(messages: _Messages) -> _Longs:
@@ -96,56 +125,158 @@ def _by_offset(messages: _Messages) -> _Longs:
     return np.lexsort((-np.arange(len(messages.offsets)), messages.offsets))
 
 
+class _OfLogs:
+    """The newest messages of each key of each queue in one kind of log: in the commitlog, or in compaction logs.
+
+    Args:
+        is_own: whether the messages are those of the commitlog. There a later message is the newer one, also where a
+            topic was deleted and began anew; in a compaction log it is the one with the greater queue offset.
+    """
+
+    def __init__(self, *, is_own: bool) -> None:
+        self._is_own = is_own
+        self._ranked: Callable[[_Messages], _Longs] = _as_stored if is_own else _by_offset
+        self._queues: defaultdict[Queue, list[_Messages]] = defaultdict(list)
+        self._nbytes = 0
+
+    def add(self, queue: Queue, messages: _Messages) -> Batches:
+        """Add messages that come after all others of this queue. Yields those that are too many to be kept."""
+        self._queues[queue].append(messages)
+        self._nbytes += messages.nbytes
+        if self._nbytes > _MOST:
+            for name, some in self._queues.items():
+                self._queues[name] = [self._newest(some)]
+            self._nbytes = sum(some.nbytes for (some,) in self._queues.values())
+            if self._nbytes > _MOST // 2:
+                yield from self.rest()
+
+    def rest(self) -> Batches:
+        """The messages that are kept, which are kept no longer."""
+        for queue, some in self._queues.items():
+            yield self._newest(some).rows(queue, is_own=self._is_own)
+        self._queues.clear()
+        self._nbytes = 0
+
+    def _newest(self, some: list[_Messages]) -> _Messages:
+        known = _Messages.joined(some)
+        return known.last_of_keys(self._ranked(known))
+
+
+class _InCommitlog:
+    """The queue offsets of each queue that the commitlog has. These mostly follow one another, so spans are kept."""
+
+    def __init__(self) -> None:
+        self._spans: defaultdict[Queue, list[_Longs]] = defaultdict(list)  # rows: first and last ones
+
+    def add(self, queue: Queue, offsets: _Longs) -> None:
+        """Add some."""
+        spans = self._spans[queue]
+        spans.append(_joined(np.stack([offsets, offsets])))
+        if len(spans) > _SPANS:
+            spans[:] = [_joined(np.concatenate(spans, axis=1))]
+
+    def has(self, queue: Queue, offsets: _Longs) -> _Flags:
+        """Which of these does the commitlog have?"""
+        spans = self._spans.get(queue)
+        if spans is None:
+            return np.zeros(len(offsets), bool)
+        if len(spans) > 1:
+            spans[:] = [_joined(np.concatenate(spans, axis=1))]
+        firsts, lasts = spans[0]
+        at = np.searchsorted(firsts, offsets, "right") - 1
+        known: _Flags = (at >= 0) & (offsets <= lasts[at])
+        return known
+
+
 class Newest:
-    """The newest message of each key of each queue.
+    """The newest message of each key of each queue, as rows, and with them older ones that chosen() drops.
 
     The commitlog is added first. Where it has a message, the copy in the compaction log is not asked: no checksum
     covers the key.
     """
 
     def __init__(self) -> None:
-        self._own: defaultdict[Queue, _OfQueue] = defaultdict(lambda: _OfQueue(_as_stored))
-        self._compacted: defaultdict[Queue, _OfQueue] = defaultdict(lambda: _OfQueue(_by_offset))
-        self._in_commitlog: defaultdict[Queue, list[_Longs]] = defaultdict(list)
-        self._known: dict[Queue, _Longs] = {}
+        self._own = _OfLogs(is_own=True)
+        self._compacted = _OfLogs(is_own=False)
+        self._in_commitlog = _InCommitlog()
 
-    def add_commitlog(self, batch: pa.RecordBatch, piece: int) -> None:
-        """Add the messages of a piece of the commitlog, with COLUMNS; pieces come in its order, so a later message is
-        the newer one, also where a topic was deleted and began anew."""
+    def add_commitlog(self, batch: pa.RecordBatch, piece: int) -> Batches:
+        """Add the messages of a piece of the commitlog, with COLUMNS; pieces come in its order. Yields rows, where
+        there are too many to be kept."""
         for queue, rows in _by_queue(batch):
-            self._in_commitlog[queue].append(batch.column(2).to_numpy()[rows].astype(np.int64))
-            self._own[queue].add(_with_keys(batch, rows, piece))
+            self._in_commitlog.add(queue, batch.column(2).to_numpy()[rows].astype(np.int64))
+            yield from self._own.add(queue, _with_keys(batch, rows, piece))
 
-    def add_compaction_log(self, batch: pa.RecordBatch, piece: int) -> None:
+    def add_compaction_log(self, batch: pa.RecordBatch, piece: int) -> Batches:
         """Add the messages of a piece of a compaction log, with COLUMNS."""
         for queue, rows in _by_queue(batch):
-            known = self._known_of(queue)
-            offsets = batch.column(2).to_numpy()[rows]
-            if len(known):  # one before all of them is compared with the last
-                rows = rows[known[np.searchsorted(known, offsets, "right") - 1] != offsets]
-            self._compacted[queue].add(_with_keys(batch, rows, piece))
+            rows = rows[~self._in_commitlog.has(queue, batch.column(2).to_numpy()[rows].astype(np.int64))]
+            yield from self._compacted.add(queue, _with_keys(batch, rows, piece))
 
-    def _known_of(self, queue: Queue) -> _Longs:
-        """The queue offsets of the messages that the commitlog has, ascending."""
-        if queue not in self._known:
-            own = self._in_commitlog.pop(queue, [])
-            self._known[queue] = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
-        return self._known[queue]
+    def rest(self) -> Batches:
+        """All other rows."""
+        yield from self._own.rest()
+        yield from self._compacted.rest()
 
-    def positions(self, pieces: int) -> list[_Longs]:
-        """The offsets of the chosen messages in each of so many pieces, ascending."""
-        found: list[list[_Longs]] = [[np.empty(0, np.int64)] for _ in range(pieces)]
-        for queue in {*self._own, *self._compacted}:
-            newest = self._newest_of(queue)
-            for piece in np.unique(newest.pieces[newest.have_body]).tolist():
-                found[piece].append(newest.positions[newest.have_body & (newest.pieces == piece)])
-        return [np.sort(np.concatenate(each)) for each in found]
 
-    def _newest_of(self, queue: Queue) -> _Messages:
-        """Of messages with the same queue offset that of the commitlog."""
-        sides = (of[queue].newest() for of in (self._compacted, self._own) if queue in of)
-        both = _Messages.joined([each for each in sides if each is not None])
-        return both.last_of_keys(np.argsort(both.offsets, kind="stable"))
+def _joined(spans: _Longs) -> _Longs:
+    """Spans in order, those that touch one another as one."""
+    firsts, lasts = spans[:, np.argsort(spans[0], kind="stable")]
+    lasts = np.maximum.accumulate(lasts)
+    begins = np.flatnonzero(np.append(True, firsts[1:] - 1 > lasts[:-1]))
+    return np.stack([firsts[begins], lasts[np.append(begins[1:], len(lasts)) - 1]])
+
+
+def chosen(rows: Batches, pieces: int) -> list[_Longs]:
+    """The last values of keys: the positions of their messages in each of so many pieces, ascending.
+
+    Args:
+        rows: what Newest gives.
+    """
+    found: list[list[_Longs]] = [[np.empty(0, np.int64)] for _ in range(pieces)]
+    keys = [(name, "ascending") for name in _CHOSEN.names]
+    for batch in in_order(_CHOSEN, _last_values(in_order(_ROWS, rows, _ORDER)), keys):
+        numbers, positions = (column.to_numpy() for column in batch.columns)
+        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for start, stop in itertools.pairwise(edges):
+            if start < stop:
+                found[numbers[start]].append(positions[start:stop].copy())
+    return [np.concatenate(each) for each in found]
+
+
+def _last_values(ordered: Batches) -> Batches:
+    """Of each key the message that counts, if it has a value: of each log the first one; of both that with the greater
+    queue offset, of equal ones that of the commitlog."""
+    left = _ROWS.empty_table()
+    for batch in ordered:
+        rows = pa.concat_tables([left, pa.Table.from_batches([batch])]).combine_chunks()
+        firsts = rows.take(pa.array(np.flatnonzero(_begins(rows, [*_KEY, "isOwn"]))))
+        begins = np.flatnonzero(_begins(firsts, _KEY))
+        left = firsts.slice(int(begins[-1])) if len(begins) else firsts
+        yield from _counting(firsts.slice(0, len(firsts) - len(left)))
+    yield from _counting(left)
+
+
+def _counting(firsts: pa.Table) -> Batches:
+    """Of each key one of its one or two rows, if it is a value."""
+    if not len(firsts):
+        return
+    begins = np.flatnonzero(_begins(firsts, _KEY))
+    offsets = firsts["queueOffset"].to_numpy()
+    others = np.append(begins[1:], len(firsts)) - 1  # the row of the compaction log, or the same one
+    rows = firsts.take(pa.array(np.where(offsets[others] > offsets[begins], others, begins)))
+    yield from rows.filter(rows["hasBody"]).select(_CHOSEN.names).to_batches()
+
+
+def _begins(rows: pa.Table, names: Sequence[str]) -> _Flags:
+    """Which rows are unlike those before them in some columns, none of which has a null?"""
+    is_first = np.ones(len(rows), bool)
+    if len(rows):
+        is_first[1:] = False
+        for name in names:
+            values = rows[name].combine_chunks()
+            is_first[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+    return is_first
 
 
 def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, _Longs]]:
