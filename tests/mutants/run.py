@@ -3,8 +3,8 @@
     PYTHONPATH=.:tests python -m mutants.run --seed 1 --count 2000 --minutes 60
 
 What was judged is kept in build/mutants/: the same command goes on where the last one stopped; `--living` asks again
-about those that lived, after tests were added, and `--reach` finds out anew which tests reach what (after a change of
-the package all of them are judged again).
+about those that lived, after tests were added: `--living --reach tests/read/test_new.py`. After a change of the package
+`--reach` finds out anew which tests reach what, and all are judged again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mutants.changes import ROOMS, ROOT, Mutant, everywhere
@@ -66,14 +66,27 @@ def _lines_from(command: list[str], variable: str) -> Iterator[str]:
             program.wait()
 
 
-def reach() -> None:
-    """Find out which tests reach what."""
-    tests = [f"tests/{room}" for room in TESTS]
-    command = ["-m", "pytest", "-p", "mutants.reach", "-p", "no:cacheprovider", "-q", "-m", _CHOICE, *tests]
-    text = "".join(_lines_from(command, "RMQ_REACHED"))
+def reach(tests: Sequence[str]) -> None:
+    """Find out what tests reach, and add it to what is known of others; without any: of all, anew."""
+    command = ["-m", "pytest", "-p", "mutants.reach", "-p", "no:cacheprovider", "-q", "-m", _CHOICE]
+    text = "".join(_lines_from([*command, *(tests or (f"tests/{room}" for room in TESTS))], "RMQ_REACHED"))
     if not text:
         raise SystemExit(f"no test ran; see {_PLACE / 'output.txt'}")
-    _REACHED.write_text(text)
+    found = json.loads(text)
+    if tests and _REACHED.exists():
+        found = _joined(json.loads(_REACHED.read_text()), found)
+    _REACHED.write_text(json.dumps(found))
+
+
+def _joined(known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    known["took"] |= new["took"]
+    known["modules"] = sorted({*known["modules"], *new["modules"]})
+    for path, by_line in new["tests"].items():
+        known["imported"].setdefault(path, new["imported"].get(path, []))
+        of_file = known["tests"].setdefault(path, {})
+        for line, tests in by_line.items():
+            of_file[line] = list(dict.fromkeys([*of_file.get(line, ()), *tests]))
+    return known
 
 
 class Reached:
@@ -200,15 +213,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=4, help="of tests for one mutant")
     parser.add_argument("--only", default="", help="how the path of a module begins, below rmqstore_spark/")
     parser.add_argument("--living", action="store_true", help="ask about those that lived once more")
-    parser.add_argument("--reach", action="store_true", help="find out anew which tests reach what")
+    parser.add_argument("--reach", nargs="*", help="find out anew which tests reach what; or of some new tests alone")
     return parser.parse_args()
 
 
 def main() -> None:
     given = _arguments()
     _PLACE.mkdir(parents=True, exist_ok=True)
-    if given.reach or not _REACHED.exists():
-        reach()
+    if given.reach is not None or not _REACHED.exists():
+        reach(given.reach or ())
     reached, results = Reached(given.seconds), Results(given.seed, _sources())
     every = [mutant for mutant in everywhere() if mutant.path.startswith(f"rmqstore_spark/{given.only}")]
     sample = random.Random(given.seed).sample(every, min(given.count, len(every)))
