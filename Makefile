@@ -112,7 +112,7 @@ sanitize-threads: $(VENV)/.installed ## run tests that use threads under ThreadS
 	$(call build-sanitized,threads,thread)
 	cd $(SANITIZED)/threads && RMQ_SANITIZED=thread LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
 		TSAN_OPTIONS="halt_on_error=1 exitcode=66 suppressions=$(CURDIR)/tests/support/threads.supp" \
-		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark and not interop and not slow" \
+		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "(not slow or sample) and not spark and not interop and not long" \
 		$(or $(ARGS),$(WITH_THREADS))
 
 # build-sanitized(directory, sanitizers, more compiler flags)

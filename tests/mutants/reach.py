@@ -33,8 +33,8 @@ _PACKAGE = "rmqstore_spark"
 _MARK = "__mutants_reached__"
 # Of a part that all come to, the quickest tests and some others.
 _QUICKEST, _OTHERS = 40, 60
-# Of a test with many cases so many are asked.
-_CASES = 4
+# Of a test with many cases so many are asked, unless tests are named (run.py).
+_CASES = int(os.environ.get("RMQ_CASES", "4"))
 _BLOCKS = ("body", "orelse", "finalbody")
 
 

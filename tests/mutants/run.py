@@ -69,6 +69,8 @@ def _lines_from(command: list[str], variable: str) -> Iterator[str]:
 def reach(tests: Sequence[str]) -> None:
     """Find out what tests reach, and add it to what is known of others; without any: of all, anew."""
     command = ["-m", "pytest", "-p", "mutants.reach", "-p", "no:cacheprovider", "-q", "-m", _CHOICE]
+    if tests:
+        os.environ["RMQ_CASES"] = "1000"
     text = "".join(_lines_from([*command, *(tests or (f"tests/{room}" for room in TESTS))], "RMQ_REACHED"))
     if not text:
         raise SystemExit(f"no test ran; see {_PLACE / 'output.txt'}")

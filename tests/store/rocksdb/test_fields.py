@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from rmqstore_spark.store.rocksdb.fields import Fields, NotSoundError
+from native_io import NotSoundError
+from rmqstore_spark.store.rocksdb.fields import Fields
 
 
 def _varint(number: int) -> bytes:
