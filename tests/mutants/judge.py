@@ -286,6 +286,8 @@ def _tested(session: pytest.Session, items: list[pytest.Item], took: dict[str, f
 
 def _called(tasks: list[Task], home: Path, verdicts: _Verdicts) -> list[Task]:
     """Judge those that are put into functions, in a process that has loaded all tests; those that could not be."""
+    if not tasks:
+        return []
     mine, its = os.pipe()
     child = os.fork()
     if child == 0:
