@@ -138,7 +138,8 @@ def tile_queues(
         asked: whether each queue's units are also summed up separately.
         found: filled with a row for each queue: 1, what Tiling.units gives, and physical offset, size and queue offset
             of the first and of the last unit in a stretch, the first at -1 where there is none; or 0 where the queue is
-            not of this form, cannot be opened, or may have more bytes of units than `most`: then nothing was added.
+            not of this form, cannot be opened or read, or may have more bytes of units than `most`: then nothing was
+            added. -errno instead of 1 where its file could be read in part only.
         buffer: for units on their way, at least 2,000 bytes.
 
     Returns:

@@ -31,21 +31,22 @@ static int64_t rmq_tiles_at_once(const rmq_tile_reading *how, const struct stat 
     return size - size % RMQ_QUEUE_UNIT_SIZE;
 }
 
-/* Add the units of an open file, up to the first one that ends the queue, or cannot be read. Returns 1; 0 where there may be
- * more than `most` bytes, and nothing was added. */
+/* Add the units of an open file, up to the first one that ends the queue. Returns 1; 0 where there may be more than `most`
+ * bytes, or the first ones cannot be read, and nothing was added; -errno where later ones cannot be read. */
 static int rmq_tile_file(rmq_tiling *t, rmq_file *f, const struct stat *status, const rmq_tile_reading *how) {
     const int64_t whole = status->st_size - status->st_size % RMQ_QUEUE_UNIT_SIZE;
     const int is_long = whole > how->most && (int64_t)status->st_blocks * RMQ_BLOCK_SIZE > how->most + RMQ_ROUNDED_UP;
     for (int64_t at = 0, size; (size = rmq_tiles_at_once(how, status, whole, at)) > 0; at += size) {
         const int64_t got = rmq_read_file(f, how->buffer, size, at), count = got / RMQ_QUEUE_UNIT_SIZE;
+        if (f->error != 0) return at == 0 ? 0 : -f->error;
         if (at == 0 && is_long && got == size && rmq_i32(how->buffer + size - RMQ_QUEUE_UNIT_SIZE + 8) > 0) return 0;
         if (!rmq_add_units(t, how->buffer, count) || got < size) break;
     }
     return 1;
 }
 
-/* Begin a queue of 20-byte units and add them. Returns 1; 0 where it has not exactly one file, that file cannot be opened,
- * or is too long: then nothing was added. */
+/* Begin a queue of 20-byte units and add them. Returns what rmq_tile_file() does; 0 also where the queue has not exactly one
+ * file, or that file cannot be opened. */
 static int rmq_tile_queue(rmq_tiling *t, const char *path, int asked, const rmq_tile_reading *how, rmq_file *cost) {
     char name[RMQ_FILE_NAME_DIGITS + 1];
     struct stat status;

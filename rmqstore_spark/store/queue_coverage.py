@@ -27,7 +27,7 @@ from rmqstore_spark.cores import cores
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.format.units import BatchBuilder, Claims
-from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.files import Files, cannot_read, ignore_unreadable
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.consumequeue import Queue
@@ -253,6 +253,9 @@ def _tiled_in_files(
 
     Args:
         buffer: memory for units.
+
+    Raises:
+        StorageError: a file can be read in part only.
     """
     if not _are_the_kernels(queues, files):
         return [None] * len(queues)
@@ -261,6 +264,10 @@ def _tiled_in_files(
     most = _EVERY if begin is None else _SHORT
     nbytes, requests = tile_queues(tiling, paths, np.array(asked, np.uint8), found, buffer, most=most)
     files.count(requests, nbytes)
+    for queue, known in zip(queues, found[:, 0].tolist(), strict=True):
+        with ignore_unreadable():
+            if known < 0:
+                raise cannot_read(queue.directory, OSError(-known, os.strerror(-known)))
     return [_sums(*row) if is_known else None for is_known, *row in found.tolist()]
 
 

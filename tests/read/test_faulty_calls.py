@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from oracle import stores
 from support import flavours
 from support.patience import HANG
 
@@ -35,6 +36,15 @@ def sample(directory: Path) -> Path:
     return shutil.copytree(SAMPLE, directory / "store")
 
 
+def long_queue(directory: Path) -> Path:
+    """One whose units are not read at once."""
+    builder = stores.StoreBuilder(directory / "store", 1 << 20, 20_000, index=True)
+    for _ in range(300):
+        builder.append(keys="key")
+    builder.close()
+    return builder.root
+
+
 def flavour(name: str) -> Callable[[Path], Path]:
     return lambda directory: flavours.unpack_store(name, directory)
 
@@ -45,6 +55,7 @@ def flavour(name: str) -> Callable[[Path], Path]:
     [
         pytest.param(sample, 300, id="sample"),
         pytest.param(sample, 30, id="sample closely", marks=pytest.mark.long),
+        pytest.param(long_queue, 20, id="a long queue", marks=pytest.mark.long),
         *(
             pytest.param(flavour(name), 150, id=name, marks=pytest.mark.long)
             for name in ("batchcq", "dledger", "rocksdb-all", "rocksdb-all-v2", "system", "tiered")
