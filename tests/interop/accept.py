@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ _ADDED = {"MIN_OFFSET", "MAX_OFFSET"}
 # No background service of the broker is to add messages while we look.
 _QUIET = {"transactionCheckInterval": 3_600_000}
 _SENT = 3
+_PATIENCE = 60.0  # seconds until a queue has what was acknowledged; it mostly takes a millisecond
 
 
 def assert_broker_accepts(
@@ -206,9 +208,16 @@ class _Acceptance:
             assert all(ack["status"] == "SEND_OK" for ack in acks)
             self.sent[queue] = {ack["queueOffset"]: ack for ack in acks}
 
+    def _await(self, client: Client, queue: Queue, end: int) -> None:
+        """Wait until a queue has what was sent: a broker acknowledges it before. What comes never is found missing."""
+        until = time.monotonic() + _PATIENCE
+        while client.run("bounds", *queue)[0]["max"] < end and time.monotonic() < until:
+            time.sleep(0.05)
+
     def _check_sent(self, client: Client, when: str) -> None:
         for queue, acks in self.sent.items():
             where = f"RocketMQ {self.version} {when}, queue {queue[1]} of {queue[0]}"
+            self._await(client, queue, max(acks) + 1)
             received = client.run("pull", *queue, min(acks), max(acks) + 1)
             assert [(m["kind"], m.get("queueOffset"), m.get("body")) for m in received] == [
                 ("message", offset, ack["body"]) for offset, ack in sorted(acks.items())
