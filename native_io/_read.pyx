@@ -289,7 +289,7 @@ def queue_units(const uint8_t[::1] units not None, int64_t number, *, int64_t un
 def comes_before(const uint8_t[::1] unit not None, int64_t position, *, int64_t unit_size):
     check_unit_size(unit_size)
     return unit.shape[0] >= unit_size and bool(
-        rmq_comes_before(&unit[0], unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE, position))
+        rmq_unit_comes_before(&unit[0], unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE, position))
 
 
 cdef int check_unit_size(int64_t unit_size) except -1:
