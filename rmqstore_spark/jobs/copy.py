@@ -38,7 +38,7 @@ from rmqstore_spark.query.copy_options import CopyOptions
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of
-from rmqstore_spark.read.plan.twins import refuse_twins
+from rmqstore_spark.read.plan.related import refuse_copies
 from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.read.scan import Scan
@@ -236,7 +236,7 @@ def _logs(job: CopyJob) -> list[Copies]:
 
 def _logs_of(stores: list[Snapshot], deduplicate: bool) -> list[Copies]:
     if not deduplicate:
-        refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
+        refuse_copies(stores, "name one of them, or give deduplicate=true to have each message once")
         return alone(stores)
     logs = copies_of(stores)
     if 1 < len(logs) < len(stores):

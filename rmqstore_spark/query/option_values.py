@@ -35,7 +35,7 @@ _PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", 
 
 
 @dataclass(frozen=True)
-class Transaction:
+class WriteId:
     """The identity of a write that must happen only once, though it may be tried again.
 
     Attributes:
@@ -45,6 +45,9 @@ class Transaction:
 
     application: str
     version: int
+
+    def __str__(self) -> str:
+        return f"txnAppId {self.application}, txnVersion {self.version}"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rmqstore_spark.errors import OptionError, nearest, quoted
 from rmqstore_spark.query import option_types as types
 from rmqstore_spark.query.option_texts import StoreOptions, refuse_no_text, storage_kind, text_of
 from rmqstore_spark.query.option_types import Mode, Pushdown, Trust, Type
-from rmqstore_spark.query.option_values import GroupOffsets, Transaction, of_messages, selection_of
+from rmqstore_spark.query.option_values import GroupOffsets, WriteId, of_messages, selection_of
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.format.sizes import DEFAULT_SIZES, MOST_BYTES, Sizes, most_items, most_slots
@@ -675,7 +675,7 @@ class WriteOptions:
     Attributes:
         sizes: the sizes that the user gives. An existing store has its own; RocketMQ's defaults fill the rest.
         config_from: the store whose topics and groups a new store inherits.
-        transaction: `txnAppId` and `txnVersion`; None if they are not given.
+        write_id: `txnAppId` and `txnVersion`; None if they are not given.
     """
 
     path: str
@@ -688,7 +688,7 @@ class WriteOptions:
     decompress: bool
     auto_message_version_on_topic_len: bool
     config_from: str | None = None
-    transaction: Transaction | None = None
+    write_id: WriteId | None = None
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -751,7 +751,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     together = {
         "path": values["path"][0],
         "sizes": Sizes(*(values[name] if name in named else None for name in _SIZES)),
-        "transaction": None if application is None else Transaction(application, version),
+        "write_id": None if application is None else WriteId(application, version),
     }
     return WriteOptions(**_attributes(WriteOptions, values) | together)
 

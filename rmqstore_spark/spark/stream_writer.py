@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import OptionError, RmqStoreError
-from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.spark.worker import called_by_spark
 from rmqstore_spark.spark.writer import RmqStoreWriter, StagedMessage, commit_told
@@ -42,7 +42,7 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, overwrite: bool) -> None:
         if overwrite:
             raise OptionError("outputMode complete: expected append, as messages cannot be taken back; use append")
-        if options.transaction is not None:
+        if options.write_id is not None:
             raise OptionError(
                 "options 'txnAppId' and 'txnVersion' are not for streams: the store remembers each batch by the ids of "
                 "the query and the batch, which are in the checkpoint; remove them"
@@ -79,7 +79,7 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
                         "none; use foreachBatch with options txnAppId and txnVersion"
                     )
                 staged = [message.staged for message in messages_told]
-                commit_told(self._job, staged, Transaction(query, batchId), f"batch {batchId}: ")
+                commit_told(self._job, staged, WriteId(query, batchId), f"batch {batchId}: ")
             self.abort(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import counted
-from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.spark.worker import called_by_spark, told
 
@@ -63,9 +63,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
         self.job.abandon()
 
 
-def commit_told(
-    job: "WriteJob", staged: "Sequence[Staged]", transaction: Transaction | None = None, which: str = ""
-) -> None:
+def commit_told(job: "WriteJob", staged: "Sequence[Staged]", write_id: WriteId | None = None, which: str = "") -> None:
     """Commit, with a line in the log before and after.
 
     Args:
@@ -73,7 +71,7 @@ def commit_told(
     """
     rows, nbytes = sum(part.rows for part in staged), sum(part.nbytes for part in staged)
     with told(f"{which}committing to {job.root} {counted(rows, 'message')} of {nbytes:,} bytes") as result:
-        result.append(f"{counted(job.commit(staged, transaction), 'message')} written")
+        result.append(f"{counted(job.commit(staged, write_id), 'message')} written")
 
 
 def arrow_types(schema: StructType) -> "tuple[pa.Schema, dict[str, str]]":

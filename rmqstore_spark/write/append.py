@@ -5,16 +5,16 @@ import os
 from collections.abc import Mapping
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE
 from rmqstore_spark.store.structures.config import Table
-from rmqstore_spark.write.build import checked, stretch, transactions
+from rmqstore_spark.write.build import checked, stretch, write_ids
 from rmqstore_spark.write.build.logfiles import InPlaceWriter, LogWriter
 from rmqstore_spark.write.build.messages import Messages
 from rmqstore_spark.write.build.store_files import StoreFiles
 from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import Target
-from rmqstore_spark.write.fs.workshop import transactions_path
+from rmqstore_spark.write.fs.workshop import write_ids_path
 from rmqstore_spark.write.publish.change import Change
 from rmqstore_spark.write.publish.journal import APPENDED
 
@@ -26,7 +26,7 @@ def append(
     table: Table,
     has_index: bool,
     known: Mapping[str, int],
-    transaction: Transaction | None,
+    write_id: WriteId | None,
 ) -> None:
     """Append messages to a store, or make a new store of them.
 
@@ -34,8 +34,8 @@ def append(
         change: a change of the store; nothing is pending.
         table: the store's topics (topics.load); those of the messages can be written to.
         has_index: whether the messages get index entries.
-        known: the transactions that the store knows already.
-        transaction: the transaction that the store is to know afterwards.
+        known: of each application the version that the store has (write_ids.load).
+        write_id: what the store is to remember of this write.
 
     Raises:
         RmqStoreError: the store is unchanged; or as Change.publish() says.
@@ -50,7 +50,7 @@ def append(
         stretched = InPlaceWriter(target, messages.nbytes) if is_small else None
         log = stretched or LogWriter(tree, target, os.path.join(change.new, "commitlog"))
         ends = messages.make(files, log, target, table)
-        transactions.put(tree, transactions_path(change.new), known, transaction)
+        write_ids.put(tree, write_ids_path(change.new), known, write_id)
         if stretched is None:
             change.publish(APPENDED)
         else:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.store.structures.layout import place_to_write
-from rmqstore_spark.write.build.brought import brought_by
+from rmqstore_spark.write.build.config_from import config_from_option
 from rmqstore_spark.write.build.staging import Staged
 from rmqstore_spark.write.stage.incoming import check_incoming
 from rmqstore_spark.write.stage.rows import stage
@@ -41,7 +41,7 @@ class WriteJob:
         self.name = uuid.uuid4().hex
         self._options = options
         self._overwrite = overwrite
-        self._brought = brought_by(options)
+        self._config_from = config_from_option(options)
 
     def begin(self, schema: pa.Schema, names: Mapping[str, str] | None = None) -> None:
         """Refuse early what can be refused already, and make the directory in which tasks stage.
@@ -83,20 +83,20 @@ class WriteJob:
             sizes=self._options.sizes,
             index=self._options.message_index_enable,
             overwrite=self._overwrite,
-            transaction=self._options.transaction,
-            brought=self._brought,
+            write_id=self._options.write_id,
+            config_from=self._config_from,
         )
 
     def stage(self, batches: Iterable[pa.RecordBatch], partition: int = 0, attempt: int = 0) -> Staged:
         """Encode a task's rows. They stay invisible until commit(); errors as of rows.stage()."""
         name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
-        return stage(batches, self._options, self.root, self.name, name, partition, self._brought)
+        return stage(batches, self._options, self.root, self.name, name, partition, self._config_from)
 
-    def commit(self, staged: Sequence[Staged], transaction: Transaction | None = None) -> int:
+    def commit(self, staged: Sequence[Staged], write_id: WriteId | None = None) -> int:
         """Publish the files that tasks have staged, in this order: all of them or none; errors as of commit.commit().
 
         Args:
-            transaction: the id by which the store remembers the write, if no options give one.
+            write_id: the id by which the store remembers the write, if no options give one.
 
         Returns:
             How many messages were written: 0 where they had been written before.
@@ -104,8 +104,8 @@ class WriteJob:
         from rmqstore_spark.write.commit import commit
 
         settings = self._settings()
-        if transaction is not None:
-            settings = replace(settings, transaction=transaction)
+        if write_id is not None:
+            settings = replace(settings, write_id=write_id)
         return commit(self.root, staged, settings)
 
     def abandon(self, *others: str) -> None:

@@ -12,7 +12,7 @@ ALSO_AS_OBJECTS = {
     "test_damage",
     "test_read",
     "test_tiered",
-    "test_twins",
+    "test_related",
     "test_unordered_times",
     "test_unqueued",
 }

@@ -107,7 +107,7 @@ def test_no_number_is_too_long_for_an_error_of_ours(name: str) -> None:
 
 def test_a_version_of_63_bits() -> None:
     given = {"path": "/x", "txnAppId": "a"}
-    assert parse_write_options({**given, "txnVersion": str((1 << 63) - 1)}).transaction is not None
+    assert parse_write_options({**given, "txnVersion": str((1 << 63) - 1)}).write_id is not None
     for wrong in (str(1 << 63), "9" * 5000):
         with pytest.raises(OptionError, match="'txnVersion': expected a whole number of at least 0"):
             parse_write_options({**given, "txnVersion": wrong})

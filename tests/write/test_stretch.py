@@ -19,7 +19,7 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.read.follow.edge import Edge
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.io.files import Files
@@ -179,7 +179,7 @@ def test_a_message_as_long_as_ours_is_not_ours(tmp_path: Path, monkeypatch: pyte
     new = rows(1, "New", 1000)
     write(other, new, sizes=SIZES)
     unit = list(reference.read_units(other))[-1][1]
-    settings = Settings(SIZES, transaction=Transaction("application", 1))
+    settings = Settings(SIZES, write_id=WriteId("application", 1))
 
     def kill(*_: object) -> None:
         raise Killed

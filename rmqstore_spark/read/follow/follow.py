@@ -23,8 +23,8 @@ from rmqstore_spark.read.pieces.task import Range, Task
 from rmqstore_spark.read.plan.check_names import check_queues, check_topics
 from rmqstore_spark.read.plan.planner import plan_parts
 from rmqstore_spark.read.plan.prune import ranges_of
+from rmqstore_spark.read.plan.related import refuse_copies
 from rmqstore_spark.read.plan.stores import files_of, open_stores
-from rmqstore_spark.read.plan.twins import refuse_twins
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.message import MARK_SIZE, Mark
 from rmqstore_spark.store.io.files import Files
@@ -95,7 +95,7 @@ class Follower:
         read = self._options.read
         # A store without a log joins when it has one.
         roots = [store.root for store in open_stores(read, self._files) if store.segments]
-        self._refuse_twins(roots)
+        self._refuse_copies(roots)
         reached = {root: self._edge(root, None).look() for root in roots}
         # Opened after the look: their queues must know the messages that were seen.
         self._files = self._files.fresh()
@@ -207,7 +207,7 @@ class Follower:
                 backlog[root] = reached
         if self._is_new_list:
             self._is_new_list = False
-            self._refuse_twins(roots)
+            self._refuse_copies(roots)
             self._join([root for root in roots if root not in start.stores], start)
         stores |= {root: joined for root, joined in self._joined.items() if root not in stores}
         for root, reached in self._admitted(start, backlog, is_limited):
@@ -224,7 +224,7 @@ class Follower:
             self._vanished(root)
         if self._is_new_list:
             self._is_new_list = False
-            self._refuse_twins(roots)
+            self._refuse_copies(roots)
         for root in filter(self._has_log, roots):
             try:
                 places[root] = self._edge(root, None).look()
@@ -357,12 +357,12 @@ class Follower:
             self._list_at = ended + max(_LIST_SECONDS, _PAUSES * (ended - now))
         return self._roots
 
-    def _refuse_twins(self, roots: Iterable[str]) -> None:
+    def _refuse_copies(self, roots: Iterable[str]) -> None:
         """See that new stores are no copies of those known already."""
         new = [root for root in roots if root not in self._apart and self._has_log(root)]
         known = [root for root in roots if root in self._apart]
         if new and len(new) + len(known) > 1:
-            refuse_twins([self._open(root) for root in new + known], "name one of them")
+            refuse_copies([self._open(root) for root in new + known], "name one of them")
         self._apart |= set(new)
 
     def _edge(self, root: str, known: Reached | None) -> Edge:

@@ -14,7 +14,7 @@ from rmqstore_spark.read.plan.compared import Log, Region, are_one, is_proof, re
 from rmqstore_spark.read.plan.nodes import agreed
 from rmqstore_spark.read.plan.pack import Pieces
 from rmqstore_spark.read.plan.prune import ranges_of
-from rmqstore_spark.read.plan.twins import Kinship, Twins, cannot_tell, kin
+from rmqstore_spark.read.plan.related import Kinship, Related, cannot_tell, related_pairs
 from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
 from rmqstore_spark.store.structures.segments import Damage, Segment, damage_in
 
@@ -99,12 +99,12 @@ def copies_of(stores: list[Snapshot]) -> list[Copies]:
             damage hides whether they are copies.
     """
     groups = {store: [store] for store in stores}
-    pairs: list[Twins] = []
-    for twins in kin(stores):
-        if twins.kinship in (Kinship.UNSURE, Kinship.NOTHING):
-            raise cannot_tell(twins, "leave one out, or read them separately")
-        pairs.append(twins)
-        one, other, _ = twins
+    pairs: list[Related] = []
+    for pair in related_pairs(stores):
+        if pair.kinship in (Kinship.UNSURE, Kinship.NOTHING):
+            raise cannot_tell(pair, "leave one out, or read them separately")
+        pairs.append(pair)
+        one, other, _ = pair
         if groups[one] is not groups[other]:
             joined = groups[one] + groups[other]
             groups.update(dict.fromkeys(joined, joined))
@@ -147,7 +147,7 @@ def in_order(logs: list[Copies], pieces: dict[Snapshot, Pieces]) -> Pieces:
 
 
 def _compare(one: Snapshot, other: Snapshot, is_in_place: bool) -> None:
-    """See that twins have the same messages at the same places.
+    """See that two copies have the same messages at the same places.
 
     Raises:
         OptionError: they do not.

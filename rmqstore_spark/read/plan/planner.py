@@ -13,15 +13,15 @@ from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.asked import asked_of
 from rmqstore_spark.read.plan.compacted import compacted
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of, in_order
+from rmqstore_spark.read.plan.deferred import Deferred, WholeSegments
 from rmqstore_spark.read.plan.index_evidence import Begun, begin_look_up
 from rmqstore_spark.read.plan.joined import tier_beside
-from rmqstore_spark.read.plan.later import Later, WholeSegments
 from rmqstore_spark.read.plan.lost_end import say_if_lost
 from rmqstore_spark.read.plan.pack import pack, target_size
 from rmqstore_spark.read.plan.prune import in_time, pruned
+from rmqstore_spark.read.plan.related import refuse_copies
 from rmqstore_spark.read.plan.split import SplitPoints, Splitter
 from rmqstore_spark.read.plan.stores import files_of, open_stores
-from rmqstore_spark.read.plan.twins import refuse_twins
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
@@ -39,19 +39,19 @@ class Plan:
         accesses: each store, with the way to its messages.
         files: counts the cost of planning.
         target: the most bytes that a partition should have, where there are units to cut the log at.
-        later: what is yet to be done with a task before it is read; None: nothing.
+        deferred: what is yet to be done with a task before it is read; None: nothing.
     """
 
     tasks: list[Task]
     accesses: list[tuple[Snapshot, Access]]
     files: Files
     target: int
-    later: Later | None = None
+    deferred: Deferred | None = None
 
     def ready(self) -> Iterator[Task]:
         """The tasks as they are read, in order: each is cut and pinned when it is asked for, if that was put off."""
         for task in self.tasks:
-            yield from (task,) if self.later is None else self.later.ready(task)
+            yield from (task,) if self.deferred is None else self.deferred.ready(task)
 
 
 def plan(
@@ -87,7 +87,7 @@ def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None, p
     for store in stores:
         say_what_is_unknown(store, MESSAGES, reads_also)
     if not options.deduplicate and not options.selection.is_nothing:
-        refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
+        refuse_copies(stores, "name one of them, or give deduplicate=true to have each message once")
     asked = [*tier_beside(stores, options, files), *asked_of(options, stores)]
     logs = copies_of(stores) if options.deduplicate else alone([store for store, _ in asked])
     faults = _faults(logs, options)
@@ -214,8 +214,8 @@ def _planned(
     ]
     pieces = in_order(logs, {store: access.pieces for store, access in accesses})
     if puts_off:
-        later = Later(splitter, selection)
-        return Plan(later.begun(pack(pieces, options)), accesses, files, target, later)
+        deferred = Deferred(splitter, selection)
+        return Plan(deferred.begun(pack(pieces, options)), accesses, files, target, deferred)
     tasks = [replace(task, selection=own) for task in pinned(pack(pieces, options), selection)]
     return Plan(tasks, accesses, files, target)
 

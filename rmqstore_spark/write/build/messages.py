@@ -8,7 +8,7 @@ from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.structures.config import Table
 from rmqstore_spark.write.build import topics
-from rmqstore_spark.write.build.brought import Brought, Counts
+from rmqstore_spark.write.build.config_from import ConfigFrom, Counts
 from rmqstore_spark.write.build.logfiles import InPlaceWriter, LogWriter
 from rmqstore_spark.write.build.placing import Placing
 from rmqstore_spark.write.build.staging import Chunk, Staged, read_chunks
@@ -53,13 +53,13 @@ class Messages:
         """The entries of the messages' topics."""
         return {topic: entry for topic, entry in entries.items() if topic in self.topics}
 
-    def counts(self, brought: Brought) -> Counts:
+    def counts(self, config_from: ConfigFrom) -> Counts:
         """The new positions of the queue offsets of the store that the messages are from.
 
         Raises:
             OptionError: the messages do not come in the order of the queues of that store.
         """
-        found = Counts(brought.positions())
+        found = Counts(config_from.positions())
         found.extend([part.counts for part in self.staged if part.counts is not None])
         return found
 

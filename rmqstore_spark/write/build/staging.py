@@ -19,7 +19,7 @@ from native_io import FORMAT
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.format.by_queue import Integers
 from rmqstore_spark.store.io.files import ReadFile
-from rmqstore_spark.write.build.brought import Counts
+from rmqstore_spark.write.build.config_from import Counts
 from rmqstore_spark.write.fs import disk
 from rmqstore_spark.write.fs.calls import RaceError
 from rmqstore_spark.write.fs.new_file import closed_if_it_fails

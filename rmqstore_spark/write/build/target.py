@@ -17,7 +17,7 @@ from rmqstore_spark.store.structures.segments import Segment
 from rmqstore_spark.store.structures.written import WORKSHOP, record_path
 from rmqstore_spark.write.build import checked
 from rmqstore_spark.write.fs.disk import Tree, kind_at, make_directories
-from rmqstore_spark.write.fs.workshop import transactions_path
+from rmqstore_spark.write.fs.workshop import write_ids_path
 
 # The entries that brokers of any version put into a store directory. A directory with any other entry is never deleted.
 _BROKERS_OWN = {
@@ -99,7 +99,7 @@ def check_kinds(tree: Tree, with_queues: bool = True, with_topics: bool = True) 
     topics = [os.path.join("config", name) for name in _TOPICS] if with_topics else []
     for name in ("lock", "checkpoint", "abort", *topics):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISREG, "a file")
-    for path in (transactions_path(tree.path), record_path(tree.path)):
+    for path in (write_ids_path(tree.path), record_path(tree.path)):
         tree.refuse_other_than(path, stat.S_ISREG, "a file")
     workshop = tree.find(os.path.join(tree.path, WORKSHOP))
     if workshop is not None and workshop.st_uid not in (tree.itself.st_uid, os.geteuid()):

@@ -16,7 +16,7 @@ def workshop(root: str) -> str:
     return os.path.join(root, WORKSHOP)
 
 
-def transactions_path(root: str) -> str:
+def write_ids_path(root: str) -> str:
     """The path of the applications' last versions, in a store or in the directory `new` of a change."""
     return os.path.join(workshop(root), _TRANSACTIONS)
 

@@ -27,7 +27,7 @@ started in between has recovered the store by itself and has made a `checkpoint`
 between steps 2 and 6. The files that such a broker found are whole, so everything of ours is only thrown away.
 
 The range of store times (written.py) comes into the workshop before step 1, so no message is ever in the log without
-it. The application that wrote (transactions.py) is a file in `new`, too. The file comes into the workshop right after
+it. The application that wrote (write_ids.py) is a file in `new`, too. The file comes into the workshop right after
 the commit point, by the writer itself or by the next one, whatever a broker has done in between: a write that counts is
 never forgotten.
 
@@ -50,7 +50,7 @@ from rmqstore_spark.errors import RmqStoreError, counted, one_line
 from rmqstore_spark.store.structures.written import record_path
 from rmqstore_spark.write.build.stretch import InPlaceAppend
 from rmqstore_spark.write.fs.disk import Tree
-from rmqstore_spark.write.fs.workshop import ASIDE, transactions_path, workshop
+from rmqstore_spark.write.fs.workshop import ASIDE, workshop, write_ids_path
 from rmqstore_spark.write.publish.journal import Journal, NewerError, UnfitError, read, write
 from rmqstore_spark.write.publish.moves import Below, Move, moves
 from rmqstore_spark.write.publish.publication import Publication, publication_of
@@ -241,7 +241,7 @@ class Change:
         course = _Course(self._site, journal, publication_of(self._site, journal))
         is_published = course.publication.is_published
         if is_published:
-            course.put_transactions()
+            course.put_write_ids()
         if course.checkpoint.is_there:  # made by a broker, which has recovered the store
             if not is_published:
                 course.publication.undo()
@@ -293,7 +293,7 @@ class _Course:
         self._topics = Topics(site, journal.had_topics, journal.has_topics)
         self.publication = publication
         self._before: tuple[Step, ...] = (self.checkpoint, self._abort, self._topics, publication)
-        self._transactions = transactions_path(site.root), transactions_path(site.new)
+        self._write_ids = write_ids_path(site.root), write_ids_path(site.new)
         self._times = record_path(site.root), record_path(site.new)
 
     def refuse_obstacles(self) -> None:
@@ -308,7 +308,7 @@ class _Course:
             site.refuse_other_than_directory(site.in_root(name), site.in_new(name))
         self.publication.refuse_obstacles()
         site.refuse_other_than_file(self._abort.path, *self.checkpoint.paths, *self._topics.paths)
-        site.refuse_other_than_file(*self._transactions, *self._times)
+        site.refuse_other_than_file(*self._write_ids, *self._times)
         for move in self.moves():
             refuse = site.refuse_other_than_directory if move.is_directory else site.refuse_other_than_file
             refuse(site.in_root(*move.names))
@@ -345,7 +345,7 @@ class _Course:
         self.publication.sync()
         site.tree.sync_directory(site.root)
         self.is_synced = True
-        self.put_transactions()
+        self.put_write_ids()
         self.publication.complete()
         self._put_files()
         self._abort.finish(with_a_brokers=self.publication.is_rebuild)  # else rebuild() settles a broker's abort
@@ -354,9 +354,9 @@ class _Course:
         site.tree.sync_directory(site.home)
         site.tree.remove_tree(site.home)
 
-    def put_transactions(self) -> None:
+    def put_write_ids(self) -> None:
         """Note down the application that wrote."""
-        here, new = self._transactions
+        here, new = self._write_ids
         self._site.put(new, here)
 
     def moves(self) -> Iterator[Move]:

@@ -17,7 +17,7 @@ from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.message import BATCH, COMPRESSION_TYPE, host_bytes
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.write.build.brought import Brought, Counts
+from rmqstore_spark.write.build.config_from import ConfigFrom, Counts
 from rmqstore_spark.write.build.staging import Staged, StagingWriter, UnitSizes, unseen
 from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.fs.workshop import staging
@@ -43,7 +43,7 @@ def stage(
     job: str,
     name: str,
     partition: int,
-    brought: Brought | None = None,
+    config_from: ConfigFrom | None = None,
 ) -> Staged:
     """Encode a task's rows into a file.
 
@@ -52,14 +52,14 @@ def stage(
         job: the job's name.
         name: of the file; differs from the name of every other task and attempt.
         partition: the task's number; rows that are spread over queues in turn begin at a different queue in each task.
-        brought: the configuration that option configFrom brings.
+        config_from: the configuration that option configFrom brings.
 
     Raises:
         BadRowError: naming row and column. The file is deleted.
         OptionError: configFrom cannot be used for these rows.
         RmqStoreError: the store's directory, or the job's directory in it, is missing.
     """
-    counts = None if brought is None else Counts(brought.positions())
+    counts = None if config_from is None else Counts(config_from.positions())
     if not Files().is_directory(root):
         raise unseen(staging(root, job))
     with Tree(root) as tree, StagingWriter(tree, staging(root, job), name) as file:

@@ -17,7 +17,7 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import OptionError, RmqStoreError
-from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.query.options import parse_write_options
 from rmqstore_spark.store.structures import checkpoint
 from rmqstore_spark.write.commit import Settings, commit
@@ -31,7 +31,7 @@ def ids(root: Path) -> list[str]:
 
 def put(root: Path, rows: list[writing.Row], application: str, version: int, overwrite: bool = False) -> None:
     _, staged = writing.stage_rows(root, [rows])
-    commit(str(root), staged, Settings(SIZES, overwrite=overwrite, transaction=Transaction(application, version)))
+    commit(str(root), staged, Settings(SIZES, overwrite=overwrite, write_id=WriteId(application, version)))
 
 
 def known(root: Path) -> dict[str, int]:
@@ -45,7 +45,7 @@ def test_a_version_is_written_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
     put(tmp_path, rows(2, "B"), "two", 0)
     for version in (0, 2, 3):
         put(tmp_path, rows(5, "Again"), "one", version)
-    assert caplog.text.count("skipped: written before: Transaction(application='one', version=") == 3
+    assert caplog.text.count("skipped: written before: txnAppId one, txnVersion ") == 3
     write(tmp_path, rows(1, "Plain"), sizes=SIZES)
     put(tmp_path, rows(1, "C"), "one", 7)
     assert ids(tmp_path) == ["A-0", "A-1", "B-0", "B-1", "Plain-0", "C-0"]
@@ -119,8 +119,8 @@ def test_what_is_remembered_is_no_link(tmp_path: Path) -> None:
 def test_options(given: dict[str, str], expected: str) -> None:
     with pytest.raises(OptionError, match=expected):
         parse_write_options({"path": "/x", **given})
-    assert parse_write_options({"path": "/x"}).transaction is None
-    assert parse_write_options({"path": "/x", "txnAppId": "a", "txnVersion": "7"}).transaction == Transaction("a", 7)
+    assert parse_write_options({"path": "/x"}).write_id is None
+    assert parse_write_options({"path": "/x", "txnAppId": "a", "txnVersion": "7"}).write_id == WriteId("a", 7)
 
 
 def a_broker_comes(root: Path) -> None:
@@ -146,9 +146,7 @@ def test_killed_anywhere_and_tried_again(home: Path, stop: Stopper, how: str) ->
         if old:
             shutil.copytree(before, root)
         _, staged = writing.stage_rows(root, [new])
-        return lambda: commit(
-            str(root), staged, Settings(SIZES, overwrite=overwrite, transaction=Transaction("one", 2))
-        )
+        return lambda: commit(str(root), staged, Settings(SIZES, overwrite=overwrite, write_id=WriteId("one", 2)))
 
     outcomes = []
     for _ in itertools.islice(stopped_at_every_change(stop, begin, backwards=True), 40):

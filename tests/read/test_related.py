@@ -16,7 +16,7 @@ from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.query.stream_options import parse_stream_options
 from rmqstore_spark.read.explain import explained
-from rmqstore_spark.read.plan.twins import kin
+from rmqstore_spark.read.plan.related import related_pairs
 from rmqstore_spark.store.io.files import Prices
 from rmqstore_spark.store.snapshot import Snapshot
 
@@ -259,7 +259,7 @@ def test_costs_where_all_have_the_same_address(tmp_path: Path) -> None:
         for each in opened:
             _ = each.log, each.last_message
         before = files.requests
-        assert list(kin(opened)) == []
+        assert list(related_pairs(opened)) == []
         return int(files.requests - before)
 
     few, many = requests(3), requests(12)
@@ -279,7 +279,7 @@ def test_costs(tmp_path: Path, rng: random.Random) -> None:
         for store in opened:
             _ = store.log, store.last_message
         before = files.requests
-        assert list(kin(opened)) == []
+        assert list(related_pairs(opened)) == []
         return int(files.requests - before)
 
     assert requests(1) == 0

@@ -1,4 +1,4 @@
-"""Work on a scan's tasks that is put off until their turn comes: cutting segments, and pinning.
+"""Work on a scan's tasks that is deferred until their turn comes: cutting segments, and pinning.
 
 A process that reads its own tasks has the first rows after the work for one segment, however many there are. Nothing is
 believed longer for that: every task is pinned to the end of the log that the plan has seen, as a log that has its last
@@ -17,7 +17,7 @@ from rmqstore_spark.store.snapshot import as_snapshot
 
 
 class WholeSegments(Splitter):
-    """Cuts nothing. Later cuts what is scanned; what queues name in a segment may well be one task's.
+    """Cuts nothing. Deferred cuts what is scanned; what queues name in a segment may well be one task's.
 
     Args:
         target, points: as of Splitter.
@@ -30,7 +30,7 @@ class WholeSegments(Splitter):
         return ranges
 
 
-class Later:
+class Deferred:
     """What is yet to be done with the tasks of a plan. For one thread at a time, in the process that has planned.
 
     Args:
@@ -43,11 +43,11 @@ class Later:
         self._selection = selection
 
     def begun(self, tasks: list[Task]) -> list[Task]:
-        """The tasks of a plan, with all done that cannot be put off."""
+        """The tasks of a plan, with all done that cannot be deferred."""
         for store in {piece.store for task in tasks for piece in task.ranges}:
             _ = as_snapshot(store).seen  # the end of the log as of now
-        others = iter(pinned([task for task in tasks if not _is_put_off(task)], self._selection))
-        return [task if _is_put_off(task) else next(others) for task in tasks]
+        others = iter(pinned([task for task in tasks if not _is_deferred(task)], self._selection))
+        return [task if _is_deferred(task) else next(others) for task in tasks]
 
     def ready(self, task: Task) -> Iterator[Task]:
         """The tasks that are read in place of one, in the order of the log.
@@ -55,7 +55,7 @@ class Later:
         Raises:
             DeletedMeanwhileError: a segment has been deleted since the plan was made.
         """
-        if not _is_put_off(task):
+        if not _is_deferred(task):
             yield task
             return
         tasks = [task]
@@ -67,5 +67,5 @@ class Later:
         yield from pinned(tasks, self._selection)
 
 
-def _is_put_off(task: Task) -> bool:
+def _is_deferred(task: Task) -> bool:
     return bool(task.ranges) and all(isinstance(piece, Scanned) for piece in task.ranges)

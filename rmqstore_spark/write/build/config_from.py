@@ -34,7 +34,7 @@ _NAMES = ("topics.json", "subscriptionGroup.json", *config.OFFSETS, "delayOffset
 
 
 @dataclass(frozen=True)
-class Brought:
+class ConfigFrom:
     """The configuration that comes along.
 
     Attributes:
@@ -52,7 +52,7 @@ class Brought:
     delays: dict[int, int]
 
     @classmethod
-    def of(cls, root: str) -> "Brought":
+    def of(cls, root: str) -> "ConfigFrom":
         """The configuration of a store.
 
         Raises:
@@ -138,9 +138,9 @@ class _QueueRows:
     before: tuple[int, ...]
 
 
-def brought_by(options: WriteOptions) -> Brought | None:
-    """The configuration that options ask to bring, None without that option; errors as of Brought.of()."""
-    return None if options.config_from is None else Brought.of(place_to_write(options.config_from, "configFrom"))
+def config_from_option(options: WriteOptions) -> ConfigFrom | None:
+    """The configuration that options ask to bring, None without that option; errors as of ConfigFrom.of()."""
+    return None if options.config_from is None else ConfigFrom.of(place_to_write(options.config_from, "configFrom"))
 
 
 @dataclass
@@ -148,7 +148,7 @@ class Counts:
     """Counts rows by their queueOffsets in the store that was read.
 
     Args:
-        positions: as of Brought.positions().
+        positions: as of ConfigFrom.positions().
     """
 
     positions: Mapping[Queue, tuple[int, ...]]

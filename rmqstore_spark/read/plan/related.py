@@ -34,7 +34,7 @@ class Kinship(enum.Enum):
     NOTHING = "the same, and one of them has no message at all there"
 
 
-class Twins(NamedTuple):
+class Related(NamedTuple):
     """Two stores that are not unrelated."""
 
     one: Snapshot
@@ -42,7 +42,7 @@ class Twins(NamedTuple):
     kinship: Kinship
 
 
-def refuse_twins(stores: list[Snapshot], advice: str) -> None:
+def refuse_copies(stores: list[Snapshot], advice: str) -> None:
     """See that no two stores are copies of one. For one store this costs nothing. For several, the first and the last
     message of each is read, and more messages only of stores that have a storeHost in common, or messages of several
     storeHosts, as in the store of a broker that was moved.
@@ -53,30 +53,30 @@ def refuse_twins(stores: list[Snapshot], advice: str) -> None:
     Raises:
         OptionError: naming two stores that are copies, or may be, as far as damage hides it.
     """
-    for twins in kin(stores):
-        if twins.kinship is Kinship.UNSURE:
-            raise cannot_tell(twins, "read them apart")
-        if twins.kinship is not Kinship.NOTHING:
+    for pair in related_pairs(stores):
+        if pair.kinship is Kinship.UNSURE:
+            raise cannot_tell(pair, "read them apart")
+        if pair.kinship is not Kinship.NOTHING:
             raise OptionError(
-                f"{twins.one.root} and {twins.other.root}: expected stores of different brokers, found two copies of "
+                f"{pair.one.root} and {pair.other.root}: expected stores of different brokers, found two copies of "
                 f"one (master and slave, or a backup): their messages would come twice; {advice}"
             )
 
 
-def cannot_tell(twins: Twins, advice: str) -> OptionError:
+def cannot_tell(pair: Related, advice: str) -> OptionError:
     """The error for two stores whose relation is hidden by damage.
 
     Args:
         advice: what the user can do about it.
     """
     return OptionError(
-        f"{twins.one.root} and {twins.other.root}: expected a message that is whole in both at the same "
+        f"{pair.one.root} and {pair.other.root}: expected a message that is whole in both at the same "
         "commitLogOffset, to tell copies of one store from different stores, found none: where one has messages the "
         f"other is damaged; {advice}"
     )
 
 
-def kin(stores: list[Snapshot]) -> Iterator[Twins]:
+def related_pairs(stores: list[Snapshot]) -> Iterator[Related]:
     """The pairs of stores that are not unrelated."""
     if len(stores) < 2:
         return
@@ -90,7 +90,7 @@ def kin(stores: list[Snapshot]) -> Iterator[Twins]:
         if one.hosts is None or other.hosts is None or one.hosts & other.hosts:
             kinship = _kinship(one, other)
             if kinship is not Kinship.APART:
-                yield Twins(one.store, other.store, kinship)
+                yield Related(one.store, other.store, kinship)
 
 
 class _Seen(Log):

@@ -13,10 +13,10 @@ import os
 from collections.abc import Mapping
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.store.structures import config
 from rmqstore_spark.write.fs.disk import Tree
-from rmqstore_spark.write.fs.workshop import transactions_path
+from rmqstore_spark.write.fs.workshop import write_ids_path
 
 _FORMAT = 1
 _VERSIONS = range(-1 << 63, 1 << 63)
@@ -28,7 +28,7 @@ def load(tree: Tree) -> dict[str, int]:
     Raises:
         RmqStoreError: the file cannot be read, or not understood.
     """
-    path = transactions_path(tree.path)
+    path = write_ids_path(tree.path)
     if tree.find(path) is None:
         return {}
     try:
@@ -39,29 +39,29 @@ def load(tree: Tree) -> dict[str, int]:
         ) from None
 
 
-def is_done(known: Mapping[str, int], transaction: Transaction) -> bool:
+def is_done(known: Mapping[str, int], write_id: WriteId) -> bool:
     """Has the application written this version already?"""
-    return transaction.application in known and known[transaction.application] >= transaction.version
+    return write_id.application in known and known[write_id.application] >= write_id.version
 
 
-def put(tree: Tree, path: str, known: Mapping[str, int], transaction: Transaction | None) -> None:
-    """Make a file of the known transactions and of the one that comes with this write; no file where there are none."""
-    transactions = {**known}
-    if transaction is not None:
-        transactions[transaction.application] = transaction.version
-    if transactions:
+def put(tree: Tree, path: str, known: Mapping[str, int], write_id: WriteId | None) -> None:
+    """Make a file of the known versions and of the one that comes with this write; no file where there are none."""
+    versions = {**known}
+    if write_id is not None:
+        versions[write_id.application] = write_id.version
+    if versions:
         tree.make_directory(os.path.dirname(path))
-        tree.write_file(path, json.dumps({"format": _FORMAT, "transactions": transactions}, indent="\t").encode())
+        tree.write_file(path, json.dumps({"format": _FORMAT, "transactions": versions}, indent="\t").encode())
 
 
 def _parse(text: str) -> dict[str, int]:
     table = config.parse(text)
     if not config.is_exactly(table.get("format"), _FORMAT):
         raise ValueError(f"expected format {_FORMAT}, found {table.get('format')!r:.40}")
-    transactions = table.get("transactions")
-    if not isinstance(transactions, dict):
+    versions = table.get("transactions")
+    if not isinstance(versions, dict):
         raise ValueError("expected an object as transactions")
-    for application, version in transactions.items():
+    for application, version in versions.items():
         if type(version) is not int or version not in _VERSIONS:
             raise ValueError(f"application {application!r:.80}: expected a version, found {version!r:.40}")
-    return transactions
+    return versions
