@@ -123,7 +123,7 @@ def coverage_of_each(
 
 def _proving(store: Snapshot) -> list[Queue]:
     """The queues that have each message once."""
-    return [queue for queue in store.queues.with_batch if not queue.is_lmq]
+    return store.queues.without_light()
 
 
 def _judged(store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue], walked: "_Walked") -> list[Coverage]:

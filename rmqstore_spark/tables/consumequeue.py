@@ -200,8 +200,8 @@ def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:
 
     units = QueueBlock.joined([each.units for each in some])
     inside = (units.numbers - of_file([file.first for _, file in files])) * of_file([q.unit_size for q, _ in files])
-    is_known = of_file([queue.tells_times for queue, _ in files])
     hashes, times, bit_maps = pa.array(units.tags_codes), units.store_times, None
+    is_known = times != 0
     if is_address(units.tags_codes.min(initial=0)):
         hashes, ext_times, is_ext, bit_maps = _ext(store, files, counts, units.tags_codes)
         times, is_known = np.where(is_ext, ext_times, times), is_known | is_ext

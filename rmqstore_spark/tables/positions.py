@@ -37,11 +37,7 @@ def places_at(store: Snapshot, time: int | None, topics: Collection[str] | None 
         time: a store time in microseconds; None for a time before all messages.
         topics: these alone; None: all.
     """
-    if topics is None:
-        queues = iter(store.queues.with_batch)
-    else:
-        queues = (queue for topic in topics for queue in store.queues.all_of_topic(topic))
-    bounds = list(queue_bounds(store, (queue for queue in queues if not queue.is_lmq)))
+    bounds = list(queue_bounds(store, store.queues.without_light(topics)))
     times = QueueTimes(store)
     least: dict[QueueName, int] = {}
     first: dict[QueueName, int] = {}

@@ -10,7 +10,7 @@ from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.follow.edge import Reached, place_after
 from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
 from rmqstore_spark.read.pieces.task import Range
-from rmqstore_spark.read.plan.beside_index import has_batches
+from rmqstore_spark.read.plan.beside_index import may_lack_keys
 from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.store.format.by_queue import Integers
 from rmqstore_spark.store.format.units import UNLIMITED, BatchBuilder, Budget
@@ -48,7 +48,7 @@ def cut_messages(ranges: list[Range], selection: Selection, most: int) -> Reache
         most: messages, at least 1.
     """
     chosen = kernel_filter(selection)
-    explodes = bool(ranges) and has_batches(as_snapshot(ranges[0].store), selection)
+    explodes = bool(ranges) and may_lack_keys(as_snapshot(ranges[0].store), selection)
     before: Reached | None = None
     left, counted = most, 0
     for whole in ranges:

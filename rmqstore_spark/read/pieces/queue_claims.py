@@ -32,32 +32,33 @@ def no_message(reader: SegmentReader, position: int) -> ContradictedError:
 def asked_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     """The queues that can have selected messages. Where topics are named, no other directory is listed."""
     if selection.light is not None:
-        return [queue for name in sorted(selection.light) for queue in store.queues.all_of_topic(name)]
-    return [queue for queue in selected_queues(store.queues, selection) if not queue.is_lmq]
+        return store.queues.of_topics(sorted(selection.light))
+    return _selected(store.queues, store.queues.without_light, selection)
 
 
 def selected_queues(queues: ConsumeQueues, selection: Selection) -> list[Queue]:
     """The selected queues, also those of light topics. Where topics are named, no other directory is listed."""
+    return _selected(queues, queues.of_topics, selection)
+
+
+def _selected(
+    queues: ConsumeQueues, of_topics: Callable[[list[str] | None], list[Queue]], selection: Selection
+) -> list[Queue]:
+    """The selected ones of some queues, which are asked for by their topics."""
     topics = selection.named_topics
     if topics is None:
         selection.topic.learn(queues.topics)
-        some = queues.with_batch
-    else:
-        some = [queue for topic in sorted(topics) for queue in queues.all_of_topic(topic)]
+    some = of_topics(None if topics is None else sorted(topics))
     if selection.wants_all_queues:  # many queues are asked one by one
         return some
     return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
 
 
-def batch_queues(store: StoreRef, selection: Selection) -> list[Queue]:
-    """The BatchCQ queues that can have selected messages. No directory of a simple queue is listed."""
-    queues = store.queues
+def unindexed_queues(store: StoreRef, selection: Selection) -> list[Queue]:
+    """The queues that can have selected messages, of which no index has the keys. No directory of other queues is
+    listed."""
     topics = selection.named_topics
-    some = (
-        queues.batch
-        if topics is None
-        else [queue for topic in sorted(topics) for queue in queues.batch_of_topic(topic)]
-    )
+    some = store.queues.unindexed(None if topics is None else sorted(topics))
     return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
 
 

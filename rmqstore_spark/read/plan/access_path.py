@@ -12,10 +12,10 @@ from rmqstore_spark.errors import counted
 from rmqstore_spark.kept import kept
 from rmqstore_spark.query.option_types import Trust
 from rmqstore_spark.query.selection import ALL, Selection
-from rmqstore_spark.read.pieces.queue_claims import asked_queues, batch_queues, is_asked, offsets_in
+from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked, offsets_in, unindexed_queues
 from rmqstore_spark.read.pieces.queue_rows import can_answer
 from rmqstore_spark.read.pieces.task import Covered, Queued, Range, Scanned
-from rmqstore_spark.read.plan.beside_index import beside, has_batches
+from rmqstore_spark.read.plan.beside_index import beside, may_lack_keys
 from rmqstore_spark.read.plan.index_evidence import Begun
 from rmqstore_spark.read.plan.index_join import NoIndexError
 from rmqstore_spark.read.plan.index_path import IndexPath
@@ -82,7 +82,7 @@ def choose(
         begun: the look-up in the store's index files that was begun before (begin_look_up).
     """
     is_covered = trust == "queues" and columns is not None and can_answer(columns, selection)
-    if is_covered and store.queues.in_use and not (selection.explodes and batch_queues(store, selection)):
+    if is_covered and store.queues.in_use and not (selection.explodes and unindexed_queues(store, selection)):
         covering = _CoveringPath(store, ranges)
         return Access(covering.name, covering.why, covering.pieces(selection, splitter), [])
     unused: list[str] = []
@@ -137,7 +137,7 @@ def _with_index(
         raise NoIndexError(*found.unused, f"index: look-ups would cost as much as reading {price:,} bytes")
     pieces: Pieces = [(piece, len(piece.positions) * request) for piece in found.pieces]
     why = found.why
-    if has_batches(store, selection):
+    if may_lack_keys(store, selection):
         known = _cut(store, _outside(ranges, found.rest), selection, splitter, _LARGE_PIECE)
         proof = _InQueues(known, *_in_queues(store)[:2]).proof_price(store, trust) if known else 0
         if without.is_cheaper_than(price + proof):
@@ -423,7 +423,7 @@ def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
             return len(queues), count_units(queues, store.files), True
         count = len(queues)
     else:
-        count = _simple_queues(store) + len(store.queues.batch)
+        count = store.queues.about(_TOPICS_TO_LOOK_AT)
     return count, int(store.log.size / (_mean_size(store) or store.log.size)), False
 
 
@@ -431,21 +431,13 @@ def _asked(store: Snapshot, selection: Selection) -> tuple[int, int]:
     """The number of queues that can have selected messages, and of their units: estimates, but exact where they are
     few."""
     total = int(store.log.size / (_mean_size(store) or store.log.size or 1))
-    everywhere = _simple_queues(store) + len(store.queues.batch)
+    everywhere = store.queues.about(_TOPICS_TO_LOOK_AT)
     if selection.wants_all_queues:
         return max(1, everywhere), total
     asked = asked_queues(store, selection)
     if len(asked) > _QUEUES_TO_LOOK_AT:
         return len(asked), total * len(asked) // max(everywhere, len(asked))
     return max(1, len(asked)), min(total, count_units(asked, store.files))
-
-
-def _simple_queues(store: Snapshot) -> int:
-    """About how many simple queues there are. Of many topics, a sample is taken."""
-    topics = sorted(store.queues.topics)
-    some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT) or 1]
-    of_some = sum(len(store.queues.of_topic(topic)) for topic in some)
-    return of_some * len(topics) // max(len(some), 1)
 
 
 def _mean_size(store: Snapshot) -> float | None:

@@ -13,18 +13,19 @@ import numpy as np
 
 from rmqstore_spark.query.option_types import Trust
 from rmqstore_spark.query.selection import ALL, Selection
-from rmqstore_spark.read.pieces.queue_claims import batch_queues, is_asked
+from rmqstore_spark.read.pieces.queue_claims import unindexed_queues
 from rmqstore_spark.read.pieces.task import Indexed, Queued, Range
 from rmqstore_spark.read.plan.pack import Pieces
 from rmqstore_spark.store.queue_coverage import Coverage, claimed, coverage
 from rmqstore_spark.store.snapshot import Snapshot
 
 
-def has_batches(store: Snapshot, selection: Selection) -> bool:
-    """Can a selected message be in a batch? Yes, if a selected topic has batches by its queues or its configuration."""
+def may_lack_keys(store: Snapshot, selection: Selection) -> bool:
+    """Can a selected message be in a batch, whose messages no index has by their keys? Yes, if a selected topic has
+    batches by its queues or its configuration."""
     if not selection.explodes:
         return False
-    return bool(batch_queues(store, selection)) or any(map(selection.wants_topic, store.batch_topics))
+    return bool(unindexed_queues(store, selection)) or any(map(selection.wants_topic, store.batch_topics))
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,12 @@ def beside(
         parts: ascending; each begins with a unit, and ends where one does.
         indexed: what the index names in the parts.
     """
+    queues = unindexed_queues(store, selection)
     if trust == "queues":
-        known = claimed(store, parts, batch_queues(store, selection))
+        known = claimed(store, parts, queues)
     else:
-        known = coverage(store, parts, lambda queue: not queue.is_indexed and is_asked(queue, selection))
+        names = {queue.name for queue in queues}
+        known = coverage(store, parts, lambda queue: queue.name in names)
     pieces: Pieces = []
     rest: list[Range] = []
     units = nbytes = 0

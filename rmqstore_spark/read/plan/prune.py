@@ -146,7 +146,7 @@ def _in_queue(store: Snapshot, queues: list[Queue], offsets: Numbers) -> list[tu
     if len(queues) != 1:
         return None
     (queue,) = queues
-    if queue.is_by_offset:
+    if queue.is_by_offset:  # two algorithms: a unit is named by the offset, or has to be searched for
         return _messages(store, queue, offsets) or _part(store, queue, offsets)
     return parts_of_units(store, queue, offsets)
 

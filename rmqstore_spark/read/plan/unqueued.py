@@ -21,7 +21,7 @@ def queues_know_all(store: Snapshot) -> bool:
     """
     if store.is_of_known_queues:
         return True
-    queues = store.queues.with_batch
+    queues = store.queues.without_light()
     if len(queues) * len(store.log.extents) > _MOST_STRETCHES:
         return False
     mapped = store.files.schedule.mapped
@@ -35,10 +35,10 @@ def queues_know_all(store: Snapshot) -> bool:
 
 
 def _outer_units(store: Snapshot, queue: Queue) -> list[QueueEnd]:
-    """A queue's first and last unit in each segment. Units of light queues are of other queues' messages: none."""
+    """A queue's first and last unit in each segment."""
     found: list[QueueEnd] = []
     number = queue.first
-    for extent in () if queue.is_lmq else store.log.extents:
+    for extent in store.log.extents:
         units, number = queue.units(number, extent.stop)
         units = units.only(units.positions >= extent.start)
         outer = (units[0], units[-1]) if len(units) else ()

@@ -13,7 +13,7 @@ from native_io import Filter, Status
 from rmqstore_spark.errors import StorageError
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
-from rmqstore_spark.read.pieces.queue_claims import ContradictedError, QueueClaims, batch_queues, no_message
+from rmqstore_spark.read.pieces.queue_claims import ContradictedError, QueueClaims, no_message, unindexed_queues
 from rmqstore_spark.read.pieces.task import Chosen, Indexed, Queued, Range
 from rmqstore_spark.store.format.units import Claims, Positions, Run
 from rmqstore_spark.store.structures.commitlog import SegmentReader
@@ -40,7 +40,7 @@ class SelectedUnits:
         self._verify_crc = verify_crc
         self.filter = kernel_filter(selection)
         self._queue_claims = QueueClaims(selection)
-        self._batch_claims = QueueClaims(selection, batch_queues)
+        self._batch_claims = QueueClaims(selection, unindexed_queues)
 
     def filter_of(self, piece: Range) -> Filter | None:
         """The filter, if it alone decides for a piece, which is then read from end to end; else None."""

@@ -26,8 +26,6 @@ class BatchQueue(Queue):
     unit_size: ClassVar[int] = BATCH_UNIT_SIZE
     is_plain: ClassVar[bool] = False
     is_by_offset: ClassVar[bool] = False
-    is_indexed: ClassVar[bool] = False
-    tells_times: ClassVar[bool] = True
 
     @property
     def kind(self) -> str:

@@ -92,8 +92,6 @@ class Queue:
         is_in_files: whether its units are in files.
         is_plain: whether the kernel finds and reads its files by itself.
         is_by_offset: whether each unit is of one message, and its number is the message's queue offset.
-        is_indexed: whether a broker's index has its messages by their keys.
-        tells_times: whether units tell store times.
         directory: the directory of its files.
         files: how to reach files, and where requests and bytes are counted.
     """
@@ -103,8 +101,6 @@ class Queue:
     is_in_files: ClassVar[bool] = True
     is_plain: ClassVar[bool] = True
     is_by_offset: ClassVar[bool] = True
-    is_indexed: ClassVar[bool] = True
-    tells_times: ClassVar[bool] = False
 
     def __init__(self, directory: str, topic: str, queue_id: int, files: Files) -> None:
         self.topic = topic

@@ -62,6 +62,25 @@ class ConsumeQueues:
         """The simple queues, and after them the batch queues."""
         return self._simple + self.batch
 
+    def of_topics(self, topics: Iterable[str] | None) -> list[Queue]:
+        """All queues of some topics, and no other directory is listed; None: of all topics."""
+        return self.with_batch if topics is None else [each for topic in topics for each in self.all_of_topic(topic)]
+
+    def without_light(self, topics: Iterable[str] | None = None) -> list[Queue]:
+        """The queues that have each message once, and not also for a light queue; topics as in of_topics()."""
+        return [queue for queue in self.of_topics(topics) if not queue.is_lmq]
+
+    def unindexed(self, topics: Iterable[str] | None = None) -> list[Queue]:
+        """The queues whose messages no index has by their keys. No directory of other queues is listed."""
+        return self.batch if topics is None else [each for topic in topics for each in self.batch_of_topic(topic)]
+
+    def about(self, most: int) -> int:
+        """About how many queues there are: of more topics than so many, a sample is taken."""
+        topics = sorted(self.topics)
+        some = topics[:: -(-len(topics) // most) or 1]
+        of_some = sum(len(self.of_topic(topic)) for topic in some)
+        return of_some * len(topics) // max(len(some), 1) + len(self.batch)
+
     def of_topic(self, topic: str) -> list[Queue]:
         """The simple queues of a topic; only the topic's directory is listed, and only once."""
         return self._kept_of(topic, Queue, self._simple_of)

@@ -104,8 +104,7 @@ def _units_in(store: Snapshot, holes: Sequence[Hole]) -> Iterator[_Units]:
     ends = stops.copy()
     for at in range(len(ends) - 2, -1, -1):
         ends[at] = ends[at + 1] if stops[at] == starts[at + 1] else ends[at]
-    queues = [queue for queue in store.queues.with_batch if not queue.is_lmq]
-    for queue, units in _near(store, queues, int(starts[0]), int(stops[-1])):
+    for queue, units in _near(store, store.queues.without_light(), int(starts[0]), int(stops[-1])):
         # Units that a truncation has left over point back.
         newest = np.maximum.accumulate(units.positions)
         which = np.searchsorted(starts, units.positions, "right") - 1
