@@ -225,6 +225,7 @@ class _Found:
             for name, of_asked in (("positions", outer.asked[0]), ("sizes", outer.asked[1]))
         )
         unique, first = np.unique(positions, return_index=True)
+        evidence.expect(unique)
         self._headers = many_headers(store, unique, sizes[first])
         self._at = [np.searchsorted(unique, ends.positions) for ends in outer.ends]  # of no meaning for no message
         topics = np.empty(len(queues), np.object_)

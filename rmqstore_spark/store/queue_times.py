@@ -1,9 +1,13 @@
 """Store times along queues: of the message at a queue offset, and the first offset from a time on."""
 
+import bisect
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
 from native_io import UnitKind
+from rmqstore_spark.kept import kept
 from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.message_headers import many_headers
 from rmqstore_spark.store.queue_bounds import Asked, places_of
@@ -42,6 +46,15 @@ class QueueTimes:
     def __init__(self, store: Snapshot) -> None:
         self._store = store
         self._queues: dict[tuple[str, int], Queue] = {}
+        self._late: dict[tuple[int, int, int], int] = {}  # answers of _first_late(), for queues that are alike
+
+    def expect(self, bounds: Iterable[QueueBounds], time: int) -> None:
+        """first_from() is asked next of many queues with this time, side by side: what is the same for most of them is
+        looked up before, once, with all requests that may be made at a time."""
+        asked = ((each.first.position, each.last.position + 1) for each in bounds if each.first and each.last)
+        pieces = {piece for ends in set(asked) for piece in self._store.times.pieces(*ends)}
+        starts = {(found[0], found[-1]): found for piece in pieces if (found := self._starts_in(piece))}
+        self._store.files.schedule.mapped(lambda some: self._first_late(some, -(-time // 1000)), starts.values())
 
     def at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The store time (us) of the message at a queue offset of a simple queue; None where the log has no message
@@ -100,24 +113,41 @@ class QueueTimes:
 
     def _narrowed(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> tuple[int, int]:
         """_first_in()'s bounds narrowed to one segment, by the store times that segments begin with."""
-        log = self._store.log
-        starts = [extent.start for extent in log.extents if piece[0] <= extent.start < piece[1]]
-        milliseconds = -(-time // 1000)
-
-        def known(index: int) -> int:
-            """The first segment from an index on that begins with a message whose time is known."""
-            return next((n for n in range(index, len(starts)) if log.timestamp(starts[n]) is not None), len(starts))
-
-        def is_late(index: int) -> bool:
-            found = None if (at := known(index)) == len(starts) else log.timestamp(starts[at])
-            return found is None or found >= milliseconds
-
-        index = self._store.files.schedule.partition_point(0, len(starts), lambda index: not is_late(index))
+        starts = self._starts_in(piece)
+        index = self._first_late(starts, -(-time // 1000))
         if index > 0:
             least = max(least, min(most, QueueCursor(queue, most).seek(starts[index - 1])))
-        if (late := known(index)) < len(starts):
+        if (late := self._known(starts, index)) < len(starts):
             most = min(most, max(least, QueueCursor(queue, most).seek(starts[late])))
         return least, most
+
+    def _starts_in(self, piece: _Piece) -> list[int]:
+        """The starts of segments in a piece of the log."""
+        return self._starts[bisect.bisect_left(self._starts, piece[0]) : bisect.bisect_left(self._starts, piece[1])]
+
+    @kept
+    def _starts(self) -> list[int]:
+        return [extent.start for extent in self._store.log.extents]
+
+    def _known(self, starts: list[int], index: int) -> int:
+        """The first segment from an index on that begins with a message whose time is known."""
+        times = self._store.log.timestamp
+        return next((n for n in range(index, len(starts)) if times(starts[n]) is not None), len(starts))
+
+    def _first_late(self, starts: list[int], time: int) -> int:
+        """The index of the first of these segments that begins with a message of a time (ms) or later."""
+
+        def is_late(index: int) -> bool:
+            at = self._known(starts, index)
+            found = None if at == len(starts) else self._store.log.timestamp(starts[at])
+            return found is None or found >= time
+
+        if not starts:
+            return 0
+        if (name := (starts[0], starts[-1], time)) not in self._late:
+            found = self._store.files.schedule.partition_point(0, len(starts), lambda index: not is_late(index))
+            self._late[name] = found
+        return self._late[name]
 
     def _of_next(self, queue: Queue, number: int, most: int) -> int | None:
         """The store time of the first whole message from a unit on, before number `most`, as a damaged message has no

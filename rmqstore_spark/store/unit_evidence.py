@@ -44,6 +44,15 @@ class UnitEvidence:
         """Keep what the log has at some physical offsets."""
         self._headers.update(headers)
 
+    def expect(self, positions: npt.NDArray[np.int64]) -> None:
+        """are_surely_live() is asked next of units at these physical offsets, after other questions about them: ask
+        for the beginnings of the segments that follow theirs."""
+        files, extents = self._store.files, self._store.log.extents
+        if files.is_slow:
+            after = np.unique(np.searchsorted([each.start for each in extents], positions, "right"))
+            followed = (extents[index] for index in after.tolist() if index < len(extents))
+            files.prefetch((each.segment.path, each.start - each.segment.start) for each in followed)
+
     def are_surely_live(self, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these units of the log are live, as far as a fact about a whole segment answers."""
         found = np.zeros(len(positions), np.bool_)

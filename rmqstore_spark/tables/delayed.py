@@ -48,13 +48,18 @@ _MOST_TIME = 10**15  # milliseconds; later times fit no column
 _ROWS_AT_ONCE = 8 * 1024
 _DELIVERIES = ["topic", "msgId", "reconsumeTimes", "commitLogOffset"]
 _TIMER_READ = ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
-_TIMED = pa.schema([*picked_schema(_READ, _TIMER_READ), pa.field("id", TEXT), pa.field("isCancel", pa.bool_())])
+_PARKED_READ = ["topic", *_READ]
+_PARKED = picked_schema(_PARKED_READ, _TIMER_READ)
+_TIMED = pa.schema([*_PARKED, pa.field("id", TEXT), pa.field("isCancel", pa.bool_())])
 _KINDS = pa.schema([*picked_schema(_DELIVERIES, []), pa.field("isDelivery", pa.bool_())])
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     asked = _Asked()
-    found = itertools.chain(_levels(store, options), _timers(store, options))
+    # Read together: where no queue tells where a topic's messages are, the whole log is read for it.
+    both = of_topics(SCHEDULE_TOPIC, TIMER_TOPIC)
+    parked = WaitingRows(_PARKED, picked(store, options, both, _PARKED_READ, _TIMER_READ))
+    found = itertools.chain(_levels(store, parked), _timers(store, parked))
     in_log_order = in_order(_FOUND, found, [("commitLogOffset", "ascending")])
     waiting = WaitingRows(_FOUND, asked.among(in_log_order))
     delivered = asked.delivered(store, options, waiting)
@@ -67,15 +72,19 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_arrays(columns, schema=DELAYED.schema).filter(wanted)
 
 
+def _of_topic(topic: str, parked: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Those of these messages that are stored under a topic."""
+    return (batch.filter(pc.equal(batch.column("topic"), topic)) for batch in parked)
+
+
 # ---- levels
 
 
-def _levels(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _levels(store: Snapshot, both: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     next_offsets = delay_offsets(store.root, store.files)
     if not next_offsets:
         say_if_unread(store, "delayOffset.json", DELAYED.name)
-    batches = picked(store, options, of_topics(SCHEDULE_TOPIC), _READ, ["REAL_TOPIC"])
-    for parked in in_bulk(batches, picked_schema(_READ, ["REAL_TOPIC"]), _ROWS_AT_ONCE):
+    for parked in in_bulk(_of_topic(SCHEDULE_TOPIC, both), _PARKED, _ROWS_AT_ONCE):
         levels = integers(column(parked, "queueId"), 0) + 1
         due = _due_times(store, parked)
         begins = np.array([next_offsets.get(level, 0) for level in levels.tolist()], np.int64)
@@ -121,11 +130,11 @@ def _without_addresses(store: Snapshot, queue_id: int, codes: npt.NDArray[np.int
 # ---- timers
 
 
-def _timers(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _timers(store: Snapshot, both: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     now = timer_time(store.root, store.files)
     # A message that waits longer than the wheel turns is appended repeatedly: the first unit of each is taken.
     by = ["REAL_TOPIC", "id", "TIMER_OUT_MS"]
-    for units, begins in groups(_TIMED, _timer_units(store, options), by, ["isCancel", "commitLogOffset"]):
+    for units, begins in groups(_TIMED, _timer_units(both), by, ["isCancel", "commitLogOffset"]):
         is_cancel = true(column(units, "isCancel"))
         is_timed = ~is_cancel[begins]  # else there is none but cancels
         cancelled = any_of(is_cancel, begins)[is_timed]
@@ -139,10 +148,10 @@ def _timers(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         yield from _found("timer", states, deliver_times(timed), pa.nulls(len(timed), INT), timed, ambiguous)
 
 
-def _timer_units(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _timer_units(both: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Units of timed messages, and for each recall one for each id that it may name: msgId, or, since 5.4.0, the msgId
     behind topic and plus."""
-    for units in picked(store, options, of_topics(TIMER_TOPIC), _READ, _TIMER_READ):
+    for units in _of_topic(TIMER_TOPIC, both):
         is_pop = pc.starts_with(pc.fill_null(units.column("REAL_TOPIC"), ""), REVIVE_PREFIX)
         units = units.filter(pc.invert(is_pop))
         is_cancel = pc.is_valid(units.column("TIMER_DEL_UNIQKEY"))

@@ -47,6 +47,8 @@ def places_at(store: Snapshot, time: int | None, topics: Collection[str] | None 
         return each.least if time is None else times.first_from(each, time)
 
     _ = store.times  # once, for all queues
+    if time is not None and store.files.is_slow:
+        times.expect(bounds, time)
     for each, at in zip(bounds, store.files.schedule.mapped(first_of, bounds), strict=True):
         name = each.queue.topic, each.queue.queue_id
         least[name], ends[name] = each.least, each.end

@@ -117,7 +117,7 @@ class Edge:
 
     Args:
         root: the store directory.
-        files: how to reach files, and where requests and bytes are counted.
+        files: how to reach files, as they are now, and where requests and bytes are counted.
         commitlogs: the commitlog's directories where they are not <root>/commitlog.
         known: a place that the log had; None where the end must be searched for.
         clock: seconds that pass.
@@ -258,7 +258,8 @@ class Edge:
         Args:
             is_whole: whether most of it is looked at.
         """
-        self._files = self._files.fresh()
+        if self._store is not None:
+            self._files = self._files.fresh()
         if is_whole:
             announce(self._root, self._files)
         self._store = Snapshot.find(self._root, self._files, self._commitlogs)

@@ -41,7 +41,10 @@ class ReadAhead:
         """
         is_first = not self._waiting
         first = stop if whole else start + min(_FIRST_BLOCK if is_first else BLOCK, stop - start)
-        blocks = PrefetchRange(self, [start, *range(first, stop, BLOCK), stop], fetch, is_first)
+        bounds = [start, *range(first, stop, BLOCK), stop]
+        if len(bounds) > (3 if is_first else 2) and stop - bounds[-2] < BLOCK // 2:
+            del bounds[-2]  # a request for a small rest takes as long as one for half a block
+        blocks = PrefetchRange(self, bounds, fetch, is_first)
         self._waiting.append(blocks)
         self._unclaimed[path, start, stop] = blocks
         return blocks

@@ -186,6 +186,9 @@ class IndexReader:
 
     def _with_slots(self, slots: int) -> IndexFile | None:
         """The file, if it agrees with its header when it has so many slots."""
+        if self._files.is_slow:  # both ends of the items, with one round of requests
+            ends = item_at(slots, 0), item_at(slots, self.header.index_count - 1)
+            self._files.prefetch((self.path, at) for at in ends)
         newest = _last_item(self._file, self.header, slots)
         if newest is None or not _begins(self._file, self.header, slots):
             return None
@@ -222,19 +225,24 @@ class IndexReader:
         """
         return self._array(item_at(slots, first), count, _ITEM_FIELDS)
 
+    def expect(self, start: int, stop: int) -> None:
+        """Arrays of the file's bytes [start, stop) are read next, in their order."""
+        self._file.expect(start, stop)
+
     def slot_array(self, first: int, count: int) -> Any:
         """The slots with the numbers [first, first + count), fewer where the file ends: an array of item numbers."""
         return self._array(HEADER.size + first * SLOT.size, count, np.dtype(">i4"))
 
     def _array(self, at: int, count: int, kind: "np.dtype[Any]") -> Any:
-        buffer = np.empty(count * kind.itemsize, np.uint8)
-        size = self._file.read_into(buffer.data, at)
-        if size < len(buffer) and at + size < self.size:
+        nbytes = count * kind.itemsize
+        found = np.frombuffer(self._file.load(at, nbytes, _memory), np.uint8)
+        size = len(found)
+        if size < nbytes and at + size < self.size:
             raise StorageError(
                 f"{self.path}: expected {self.size:,} bytes, as when it was opened, found {at + size:,}: the file was "
                 "cut meanwhile; try again"
             )
-        return buffer[: size // kind.itemsize * kind.itemsize].view(kind)
+        return found[: size // kind.itemsize * kind.itemsize].view(kind)
 
     @property
     def data_end(self) -> int:
@@ -413,6 +421,10 @@ class _Chain:
             raise _BrokenError
         self.number, self._before, self._latest = item.previous, number, item.position
         return item if is_known else None
+
+
+def _memory(size: int) -> memoryview:
+    return np.empty(size, np.uint8).data
 
 
 def _last_item(file: OpenFile, header: Header, slots: int) -> Item | None:

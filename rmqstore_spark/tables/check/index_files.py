@@ -208,7 +208,7 @@ def beyond(store: Snapshot, spans: list[IndexSpan], moment: Moment) -> Iterator[
     for span in spans:
         if span.last >= store.end:
             with span.opened(store.files) as reader:
-                first = number_at(reader, span, store.end)
+                first = number_at(store.files, reader, span, store.end)
             yield Finding(
                 "extraIndexItem",
                 span.path,
@@ -253,6 +253,7 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
     """Check that each slot names its newest item, and each item the next older one. Returns the number of slots in
     use."""
     newest = np.zeros(span.slots, np.int32)
+    reader.expect(item_at(span.slots, 1), item_at(span.slots, span.stop))
     for first in range(1, span.stop, _AT_ONCE):
         items = reader.item_array(span.slots, first, min(_AT_ONCE, span.stop - first))
         hashes = items["key_hash"].astype(np.int32)
@@ -267,6 +268,7 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
                 found=f"item {items['previous'][at]}, keyHash {items['key_hash'][at]}",
                 count=stop - at,
             )
+    reader.expect(HEADER.size, HEADER.size + span.slots * SLOT.size)
     for first in range(0, span.slots, _AT_ONCE):
         found = reader.slot_array(first, min(_AT_ONCE, span.slots - first))
         right = newest[first : first + len(found)]

@@ -1,6 +1,6 @@
 """The items of index files, compared with the messages of a stretch of the log."""
 
-import bisect
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +59,7 @@ class IndexSpan:
         return reader
 
 
-def number_at(reader: IndexReader, span: IndexSpan, position: int) -> int:
+def number_at(files: Files, reader: IndexReader, span: IndexSpan, position: int) -> int:
     """The number of the first item from a physical offset on. A single wrong item does not mislead the search."""
 
     def position_of(number: int) -> int:
@@ -67,7 +67,7 @@ def number_at(reader: IndexReader, span: IndexSpan, position: int) -> int:
         near = reader.item_array(span.slots, first, after - first)
         return int(np.sort(near["position"])[len(near) // 2 if len(near) == 3 else (0 if number == 1 else -1)])
 
-    return 1 + bisect.bisect_left(range(1, span.stop), position, key=position_of)
+    return files.schedule.partition_point(1, span.stop, lambda number: position_of(number) < position)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ class IndexStretch:
             try:
                 with span.opened(self._store.files) as reader:
                     self._begins[span.path] = reader.header.begin_timestamp
-                    first, after = number_at(reader, span, start), number_at(reader, span, stop)
+                    find = functools.partial(number_at, self._store.files, reader, span)
+                    first, after = self._store.files.schedule.mapped(find, (start, stop))
                     for number, some in _read(reader, span, *((1, span.stop) if is_everywhere else (first, after))):
                         fields = [some[name].astype(np.int64) for name in ("key_hash", "position", "seconds")]
                         columns = [*fields, np.arange(number, number + len(some)), np.full(len(some), index)]

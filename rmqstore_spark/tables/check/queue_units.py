@@ -28,6 +28,7 @@ from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.consumequeue import used_units
 
 _RECOVERED_FILES = 3  # of a queue
+_QUEUES_AHEAD = 512  # queues whose pages, and those of the log that they lead to, are kept at the same time
 
 _Longs = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -46,6 +47,14 @@ class Candidate(NamedTuple):
     queue: Queue
     unit: QueueUnit
     after: int
+
+
+class _Runs(NamedTuple):
+    """What a stretch of the log has for a queue: units in a row, each run with the queue offset of its first one."""
+
+    topic: str
+    queue_id: int
+    runs: list[tuple[int, memoryview]]
 
 
 class QueueStretch:
@@ -81,36 +90,52 @@ class QueueStretch:
             damages: the damage in the stretch.
         """
         extra: list[Candidate] = []
-        if self._store.files.is_slow:
-            self._store.files.prefetch(self._places(found, names))
-        for number, runs in itertools.groupby(found.runs(), key=lambda run: run[0]):
-            topic, queue_id = names[number]
-            expected = [QueueBlock.of(units, offset, topic in self.batch_topics) for _, offset, units in runs]
-            if queue_path(topic, queue_id) is None:
-                yield Finding("impossibleTopic", position=expected[0][0].position, topic=topic, queue_id=queue_id)
-                continue
-            batch = self._store.queues.batch_queue(topic, queue_id)
-            if batch is not None and batch.in_files and not self._store.queues.is_passed_over(batch):
-                yield from self._check_batch(batch, expected, start, stop)
-                extra += self._before_batch(batch, expected, start, stop)
-                continue
-            queue = self._store.queues.queue(topic, queue_id) or self._without_files(topic, queue_id)
-            if queue.is_lmq and not queue.in_files:
-                continue  # a broker deletes light queues that are not used, and keeps their messages
-            for units in expected:
-                yield from self._check_simple(queue, units)
-            if not queue.is_lmq:  # each unit of which is looked at by queues.py
-                extra += self._before(queue, expected)
+        runs = itertools.groupby(found.runs(), key=lambda run: run[0])
+        of_queues = ((*names[number], [run[1:] for run in of_queue]) for number, of_queue in runs)
+        while some := [_Runs(*each) for each in itertools.islice(of_queues, _QUEUES_AHEAD)]:
+            self._fetch_ahead(some)
+            for each in some:
+                yield from self._check_queue(each, start, stop, extra)
         yield from extra_units(self._view, extra, stop, damages)
 
-    def _places(self, found: Dispatched, names: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-        """Where the units of a stretch's messages stand in the files of simple queues."""
-        for number, offset, units in found.runs():
-            topic, queue_id = names[number]
-            queue = self._store.queues.queue(topic, queue_id)
-            if queue is not None and queue.is_in_files:
-                ends = (offset, offset + max(len(units) // UNIT_SIZE, 1) - 1)
-                yield from (place for end in ends if (place := queue.place_of(end)) is not None)
+    def _check_queue(self, runs: "_Runs", start: int, stop: int, extra: list[Candidate]) -> Iterator[Finding]:
+        """check() of one queue. Units that the log does not confirm are added to `extra`."""
+        topic, queue_id = runs.topic, runs.queue_id
+        expected = [QueueBlock.of(units, offset, topic in self.batch_topics) for offset, units in runs.runs]
+        if queue_path(topic, queue_id) is None:
+            yield Finding("impossibleTopic", position=expected[0][0].position, topic=topic, queue_id=queue_id)
+            return
+        batch = self._store.queues.batch_queue(topic, queue_id)
+        if batch is not None and batch.in_files and not self._store.queues.is_passed_over(batch):
+            yield from self._check_batch(batch, expected, start, stop)
+            extra += self._before_batch(batch, expected, start, stop)
+            return
+        queue = self._store.queues.queue(topic, queue_id) or self._without_files(topic, queue_id)
+        if queue.is_lmq and not queue.in_files:
+            return  # a broker deletes light queues that are not used, and keeps their messages
+        for units in expected:
+            yield from self._check_simple(queue, units)
+        if not queue.is_lmq:  # each unit of which is looked at by queues.py
+            extra += self._before(queue, expected)
+
+    def _fetch_ahead(self, some: "list[_Runs]") -> None:
+        """Ask for what check() of some queues reads of these, and then of the log: the messages of the units before
+        theirs."""
+        files = self._store.files
+        if not files.is_slow:
+            return
+        asked = [
+            (queue, offset, len(units) // UNIT_SIZE)
+            for each in some
+            if (queue := self._store.queues.queue(each.topic, each.queue_id)) is not None and queue.is_in_files
+            for offset, units in each.runs
+        ]
+        ends = ((queue, n) for queue, first, count in asked for n in (first - 1, first, first + max(count, 1) - 1))
+        files.prefetch(place for queue, n in ends if (place := queue.place_of(n)) is not None)
+        before = (queue.any_unit(first - 1) for queue, first, _ in asked if first > 0)
+        at = sorted(unit.position for unit in before if unit is not None and unit.is_message)
+        extents = ((position, self._view.store.log.extent_at(position)) for position in at)
+        files.prefetch((e.segment.path, position - e.segment.start) for position, e in extents if e is not None)
 
     def not_dispatched(self) -> Iterator[Finding]:
         """One row for all units since the last call that a broker will still put into queues."""

@@ -10,7 +10,7 @@ from rmqstore_spark.store.io.files import Pin
 from rmqstore_spark.store.io.remote.ranges import Ranges, in_background
 
 PAGE_BYTES = 64 * 1024  # a request for a page takes no longer than one for a byte
-MOST_PAGES = 1024
+MOST_PAGES = 2048
 
 
 @dataclass(frozen=True)
