@@ -410,6 +410,7 @@ class Follower:
             return
         edge = self._edges.get(store.root)
         if edge is None or edge.is_restarted():
+            self._files = self._files.fresh()
             edge = self._new_edge(store.root, reached)
             edge.look()
             self._edges[store.root] = edge
