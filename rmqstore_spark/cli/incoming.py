@@ -65,7 +65,7 @@ def incoming_rows(path: str, kind: Format | None) -> Iterator[Batches]:
             schema, batches = _READERS[known](source, name, opened)
         except pa.ArrowInvalid as why:
             raise OptionError(f"{name}: expected {known}, found something else: {_line(why)}") from None
-        yield _told(schema, batches, name)
+        yield _with_clear_errors(schema, batches, name)
 
 
 def _kind_of(head: bytes) -> Format:
@@ -76,7 +76,7 @@ def _kind_of(head: bytes) -> Format:
     return "json" if head.lstrip().startswith(b"{") or not head else "csv"
 
 
-def _told(schema: pa.Schema, batches: Batches, name: str) -> Batches:
+def _with_clear_errors(schema: pa.Schema, batches: Batches, name: str) -> Batches:
     try:
         yield pa.RecordBatch.from_pylist([], schema)
         yield from batches

@@ -82,7 +82,7 @@ _LOST = {
 }
 
 
-class Told(NamedTuple):
+class Origin(NamedTuple):
     """A row: where a file or an entry of it is from. The fields are the columns."""
 
     file: str
@@ -105,16 +105,16 @@ def rebuild_config(root: str, is_tried: bool) -> pa.Table:
         RmqStoreError: a broker runs on the store, or it cannot be written to. The store is unchanged, unless the text
             says otherwise.
     """
-    told: list[Told] = []
+    origins: list[Origin] = []
 
     def make(store: Snapshot) -> NewConfig:
         found = _Found.of(store)
         files = _files(found)
-        told[:] = (row for file in files for row in file.told)
+        origins[:] = (row for file in files for row in file.origins)
         return NewConfig({file.name: file.data for file in files if file.data is not None}, found.broken)
 
     change_config(root, make, is_tried)
-    return pa.Table.from_batches(batches(SCHEMA, told), SCHEMA)
+    return pa.Table.from_batches(batches(SCHEMA, origins), SCHEMA)
 
 
 class _Found(NamedTuple):
@@ -157,18 +157,18 @@ class _File(NamedTuple):
 
     Attributes:
         data: its contents; None where what is there stays.
-        told: what is said of it.
+        origins: where it, and entries of it, are from.
         entries: what it has then.
     """
 
     name: str
     data: bytes | None
-    told: list[Told]
+    origins: list[Origin]
     entries: Mapping[str, object]
 
 
 def _files(found: _Found) -> list[_File]:
-    """All files, in the order in which they are told of."""
+    """All files, in the order in which they are shown."""
     topics = _topics(found)
     groups = _groups(found, {*topics.entries, *found.store.queues.topics})
     made = {file.name: file for file in (topics, groups, _delays(found))}
@@ -178,7 +178,7 @@ def _files(found: _Found) -> list[_File]:
 
 
 def _file(
-    found: _Found, name: str, added: Mapping[str, object] | None = None, of_entries: Iterable[Told] = ()
+    found: _Found, name: str, added: Mapping[str, object] | None = None, of_entries: Iterable[Origin] = ()
 ) -> _File:
     """A file with the entries that it or its backup has, and some more; only where that is not what is there.
 
@@ -187,15 +187,15 @@ def _file(
     """
     taken, added = found.taken[name], added or {}
     entries = {**found.entries(name), **added}
-    told = [*_told_of(found, name, bool(added)), *of_entries]
+    origins = [*_origins_of(found, name, bool(added)), *of_entries]
     if not (taken.is_backup or added or name in found.broken):
-        return _File(name, None, told, entries)
+        return _File(name, None, origins, entries)
     version = {"dataVersion": next_version(taken.table, found.now)} if added or "dataVersion" in taken.table else {}
     data = json.dumps({**taken.table, **version, MEMBERS[name]: entries}, indent="\t").encode()
-    return _File(name, data, told, entries)
+    return _File(name, data, origins, entries)
 
 
-def _told_of(found: _Found, name: str, is_more: bool) -> Iterator[Told]:
+def _origins_of(found: _Found, name: str, is_more: bool) -> Iterator[Origin]:
     """What is said of a file as a whole.
 
     Args:
@@ -207,12 +207,12 @@ def _told_of(found: _Found, name: str, is_more: bool) -> Iterator[Told]:
     if taken.is_backup:
         assert taken.path is not None
         age = age_of(taken.path, taken.table, found.store.files)
-        yield Told(name, None, BACKUP, f"{age}; what was changed since is not known; {why}")
+        yield Origin(name, None, BACKUP, f"{age}; what was changed since is not known; {why}")
     elif taken.path is not None:
         count = len(found.entries(name))
-        yield Told(name, None, FILE, f"{count:,} {'entry' if count == 1 else 'entries'}")
+        yield Origin(name, None, FILE, f"{count:,} {'entry' if count == 1 else 'entries'}")
     elif name in found.broken or is_more:
-        yield Told(name, None, NOWHERE, f"{why}; {_LOST[name]}")
+        yield Origin(name, None, NOWHERE, f"{why}; {_LOST[name]}")
 
 
 # ---- topics
@@ -233,7 +233,7 @@ def _topics(found: _Found) -> _File:
             details = f"{counted(count, 'queue')}, of which the file knew {known[topic].get('readQueueNums')}"
         elif topic not in queues:
             source, details = LOG, f"{details}; no queue of it is there: perhaps it was deleted on purpose"
-        rows.append(Told(_TOPICS, topic, source, details))
+        rows.append(Origin(_TOPICS, topic, source, details))
     kinds = of_batches(table, store.queues), compaction_topics(store.root, store.files)
     entries = json.loads(merge(table, missing, found.now, *kinds))[MEMBERS[_TOPICS]]
     before = found.entries(_TOPICS)
@@ -256,10 +256,10 @@ def _groups(found: _Found, topics: set[str]) -> _File:
                 count = max((queue.queue_id + 1 for queue in queues), default=1)
                 added[group] = {"groupName": group, **_DEFAULTS, "retryQueueNums": count}
                 source, what = (OFFSETS_OF_GROUPS, "it has offsets") if group in with_offsets else retried[group]
-                rows.append(Told(_GROUPS, group, source, f"{what}; RocketMQ's defaults"))
+                rows.append(Origin(_GROUPS, group, source, f"{what}; RocketMQ's defaults"))
     if not with_offsets and all(found.is_lost(name) for name in OFFSETS):
         rows += (
-            Told(
+            Origin(
                 OFFSETS[0],
                 group,
                 NOWHERE,
@@ -279,7 +279,7 @@ def _delays(found: _Found) -> _File:
     """delayOffset.json: where nothing is left of it, a broker would deliver again whatever is in the log."""
     levels = dict(_delivered(found.store)) if found.is_lost(_DELAYS) else {}
     rows = [
-        Told(_DELAYS, level, LOG, f"the first message that the log does not have delivered is at queue offset {at}")
+        Origin(_DELAYS, level, LOG, f"the first message that the log does not have delivered is at queue offset {at}")
         for level, at in levels.items()
     ]
     return _file(found, _DELAYS, levels, rows)
@@ -315,7 +315,7 @@ def _queues(store: Snapshot, table: Table) -> Iterator[tuple[str, int]]:
             yield topic, max(numbers) + 1
 
 
-def _in_log(store: Snapshot) -> tuple[dict[str, int], list[Told]]:
+def _in_log(store: Snapshot) -> tuple[dict[str, int], list[Origin]]:
     """The topics of the log's messages, with the queues that they need; and what is said of damage, which is passed
     over."""
     found: dict[str, int] = {}
@@ -329,7 +329,7 @@ def _in_log(store: Snapshot) -> tuple[dict[str, int], list[Told]]:
         return found, []
     places = sorted({*damage.heard, *(fault.place for fault in store.faults)})
     why = f"topics of damaged messages are not known: {one_line('; '.join(places)):.500}"
-    return found, [Told(_TOPICS, None, NOWHERE, why)]
+    return found, [Origin(_TOPICS, None, NOWHERE, why)]
 
 
 def _to_scan(store: Snapshot) -> Snapshot:

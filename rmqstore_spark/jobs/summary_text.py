@@ -36,7 +36,7 @@ def facts(summary: Summary, most: int | None) -> list[str]:
         one_line(f"error: the log is damaged: {text.removesuffix('; what comes after is read')}")
         for text in summary.damage
     ]
-    problems += [_told(finding) for finding in summary.notable]
+    problems += [_finding_line(finding) for finding in summary.notable]
     lines = problems[:most]
     if len(lines) < len(problems):
         lines.append(f"and {counted(len(problems) - len(lines), 'more problem')}: rmqstore check")
@@ -55,7 +55,7 @@ def facts(summary: Summary, most: int | None) -> list[str]:
     return lines
 
 
-def _told(finding: Finding) -> str:
+def _finding_line(finding: Finding) -> str:
     """A finding in a line; `rmqstore check` says more."""
     severity = "note" if PROBLEMS[finding.problem].severity == "info" else PROBLEMS[finding.problem].severity
     where = f"topic {finding.topic}, queueId {finding.queue_id}" if finding.file is None else finding.file

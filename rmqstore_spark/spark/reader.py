@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.query.option_types import Pushdown
 from rmqstore_spark.query.options import ReadOptions
-from rmqstore_spark.spark.worker import called_by_spark, is_run_by, told
+from rmqstore_spark.spark.worker import called_by_spark, is_run_by, logged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ class RmqStoreReader(DataSourceReader):
         from rmqstore_spark.read.explain import summary
         from rmqstore_spark.read.plan.planner import plan
 
-        with called_by_spark(), told("planning a read") as result:
+        with called_by_spark(), logged("planning a read") as result:
             planned = plan(self._options, columns=self._schema.names)
             result += summary(planned)
             return [InputPartition(task) for task in planned.tasks]

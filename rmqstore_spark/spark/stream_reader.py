@@ -12,7 +12,7 @@ from rmqstore_spark.query.stream_options import StreamOptions
 from rmqstore_spark.read.follow.follow import Follower
 from rmqstore_spark.read.follow.stream_offset import StreamOffset, stream_offset
 from rmqstore_spark.spark.reader import RmqStoreReader
-from rmqstore_spark.spark.worker import called_by_spark, told
+from rmqstore_spark.spark.worker import called_by_spark, logged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,9 +25,9 @@ try:
         SupportsTriggerAvailableNow,
     )
 
-    IS_TOLD = True
+    GETS_START = True
 except ImportError:  # before Spark 4.2
-    IS_TOLD = False
+    GETS_START = False
     SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
 
 log = logging.getLogger(__name__)
@@ -43,11 +43,11 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._follower = Follower(options, is_told=IS_TOLD)
+        self._follower = Follower(options, gets_start=GETS_START)
         self._initial: dict[str, Any] | None = None
         self._start: tuple[dict[str, Any], StreamOffset] | None = None
         self._latest: tuple[StreamOffset, dict[str, Any]] | None = None
-        if not IS_TOLD and (options.max_bytes is not None or options.max_messages is not None):
+        if not GETS_START and (options.max_bytes is not None or options.max_messages is not None):
             log.warning(
                 "maxBytesPerTrigger and maxOffsetsPerTrigger need Spark 4.2: each batch reads everything that is there"
             )
@@ -93,7 +93,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The byte ranges that each task reads: exactly the stretch between two offsets."""
         from rmqstore_spark.read.explain import batch_summary
 
-        with called_by_spark(), told("planning a batch") as result:
+        with called_by_spark(), logged("planning a batch") as result:
             since, to = stream_offset(start), stream_offset(end)
             tasks = self._follower.plan(since, to, self._schema.names)
             result += batch_summary(since, to, tasks)

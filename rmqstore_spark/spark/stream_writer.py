@@ -11,7 +11,7 @@ from rmqstore_spark.errors import OptionError, RmqStoreError
 from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.spark.worker import called_by_spark
-from rmqstore_spark.spark.writer import RmqStoreWriter, StagedMessage, commit_told
+from rmqstore_spark.spark.writer import RmqStoreWriter, StagedMessage, commit_logged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,17 +69,17 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the rows that a batch's tasks have encoded, unless an earlier try of the batch was published."""
         with called_by_spark():
-            messages_told = [message for message in messages if isinstance(message, BatchMessage)]
-            if any(message.staged.rows for message in messages_told):
-                queries = {message.query for message in messages_told}
+            of_batch = [message for message in messages if isinstance(message, BatchMessage)]
+            if any(message.staged.rows for message in of_batch):
+                queries = {message.query for message in of_batch}
                 query = queries.pop()
                 if query is None or queries:
                     raise RmqStoreError(
                         f"{self._job.root}: expected Spark to tell each task the query's id ({_QUERY_ID}), found "
                         "none; use foreachBatch with options txnAppId and txnVersion"
                     )
-                staged = [message.staged for message in messages_told]
-                commit_told(self._job, staged, WriteId(query, batchId), f"batch {batchId}: ")
+                staged = [message.staged for message in of_batch]
+                commit_logged(self._job, staged, WriteId(query, batchId), f"batch {batchId}: ")
             self.abort(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from rmqstore_spark.errors import OptionError, counted
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.spark.schema import struct_of
-from rmqstore_spark.spark.worker import called_by_spark, told
+from rmqstore_spark.spark.worker import called_by_spark, logged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ class TableReader(DataSourceReader):
         from rmqstore_spark.tables.registry import plan_table, table_of
 
         options = self._options
-        with called_by_spark(), told(f"planning a read of table {options.table}") as result:
+        with called_by_spark(), logged(f"planning a read of table {options.table}") as result:
             tasks = plan_table(table_of(options), options)
             result += [counted(len(tasks), "task"), *options.paths]
             return [InputPartition(task) for task in tasks]

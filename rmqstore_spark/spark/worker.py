@@ -65,7 +65,7 @@ def refuse_relative(paths: Iterable[str]) -> None:
 
 
 @contextmanager
-def told(begun: str) -> Iterator[list[str]]:
+def logged(begun: str) -> Iterator[list[str]]:
     """Log the begin, the result and the duration of work that Spark does not show. The end of work that took long is a
     warning, which workers show; the other lines are of level INFO.
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from rmqstore_spark.errors import counted
 from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.query.options import WriteOptions
-from rmqstore_spark.spark.worker import called_by_spark, told
+from rmqstore_spark.spark.worker import called_by_spark, logged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish the rows that the tasks have encoded, in the order of the partitions."""
         with called_by_spark():
-            commit_told(self.job, [message.staged for message in messages if isinstance(message, StagedMessage)])
+            commit_logged(self.job, [message.staged for message in messages if isinstance(message, StagedMessage)])
             self.job.abandon()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -63,14 +63,16 @@ class RmqStoreWriter(DataSourceArrowWriter):
         self.job.abandon()
 
 
-def commit_told(job: "WriteJob", staged: "Sequence[Staged]", write_id: WriteId | None = None, which: str = "") -> None:
+def commit_logged(
+    job: "WriteJob", staged: "Sequence[Staged]", write_id: WriteId | None = None, which: str = ""
+) -> None:
     """Commit, with a line in the log before and after.
 
     Args:
         which: the beginning of both lines.
     """
     rows, nbytes = sum(part.rows for part in staged), sum(part.nbytes for part in staged)
-    with told(f"{which}committing to {job.root} {counted(rows, 'message')} of {nbytes:,} bytes") as result:
+    with logged(f"{which}committing to {job.root} {counted(rows, 'message')} of {nbytes:,} bytes") as result:
         result.append(f"{counted(job.commit(staged, write_id), 'message')} written")
 
 

@@ -32,7 +32,7 @@ from rmqstore_spark.tables.table import Part, Table
 QUEUES, LOG, BOTH = "queues", "log", "queues and log"
 _OF_QUEUES = frozenset({"topic", "queueId"})
 # By the names that `by` takes: the column of messages that tells it.
-_TOLD_BY = {"tag": "tags", "hour": "storeTimestamp", "day": "storeTimestamp"}
+_MADE_OF = {"tag": "tags", "hour": "storeTimestamp", "day": "storeTimestamp"}
 _HOUR = 3600 * 1_000_000  # microseconds
 _LENGTHS = {"hour": _HOUR, "day": 24 * _HOUR}
 # The columns that tell the messages of one unit from others; in logs without physical offsets.
@@ -117,7 +117,7 @@ def _read(store: Snapshot, options: ReadOptions, gaps: Sequence[Gaps], columns: 
 def _columns(store: Snapshot, by: Sequence[str]) -> list[str]:
     """The columns of messages that are read."""
     unit = _UNIT if store.has_physical_offsets else _UNIT_OF_QUEUE
-    return list(dict.fromkeys([*(_TOLD_BY.get(name, name) for name in by), "storeSize", *unit]))
+    return list(dict.fromkeys([*(_MADE_OF.get(name, name) for name in by), "storeSize", *unit]))
 
 
 def _schema(by: Sequence[str]) -> pa.Schema:
@@ -132,7 +132,7 @@ def _of_batches(batches: Iterator[pa.RecordBatch], by: Sequence[str]) -> pa.Tabl
     for batch in batches:
         are_first, last = _are_first(batch, last)
         sizes = np.asarray(batch.column("storeSize")).astype(np.int64) * are_first
-        columns = [_told(batch, name) for name in by]
+        columns = [_column_of(batch, name) for name in by]
         sums = [numbers(np.ones(len(sizes), np.int64), LONG), numbers(sizes, LONG)]
         one = _grouped([pa.table([*columns, *sums], schema=schema)], by)
         kept.append(one)
@@ -163,9 +163,9 @@ def _are_first(batch: pa.RecordBatch, last: list[Any]) -> tuple[npt.NDArray[np.b
     return are_first, [each[-1] for each in known_by]
 
 
-def _told(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
     """A column of `by`."""
-    column = batch.column(_TOLD_BY.get(name, name))
+    column = batch.column(_MADE_OF.get(name, name))
     if name not in _LENGTHS:
         return column
     is_known = ~np.asarray(column.is_null())

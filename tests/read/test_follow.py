@@ -655,7 +655,7 @@ def test_wrong_offsets(found: Any, match: str) -> None:
 def test_where_nobody_tells_where_the_stream_is(tmp_path: Path) -> None:
     store = builder(tmp_path / "a", 30)
     options = stream_options(tmp_path / "*", startingOffsets="earliest")
-    follower = Follower(options, is_told=False)
+    follower = Follower(options, gets_start=False)
     at, rows = follower.initial(), []
     for number in range(4):
         end = follower.latest(None, is_limited=False)
@@ -665,12 +665,12 @@ def test_where_nobody_tells_where_the_stream_is(tmp_path: Path) -> None:
         add(store, 10)
         if number == 1:
             other = builder(tmp_path / "b", 12)
-        follower = Follower(options, is_told=False)  # restarted, and asked for the latest offset before all else
+        follower = Follower(options, gets_start=False)  # restarted, and asked for the latest offset before all else
     expected = [(str(store.root), m.position) for m in store.messages[:60]]
     expected += [(str(other.root), m.position) for m in other.messages]
     assert sorted((row["store"], row["commitLogOffset"]) for row in rows) == sorted(expected)
     with pytest.raises(OptionError, match=r"before Spark 4\.2 a stream can begin at latest or earliest only"):
-        Follower(stream_options(tmp_path / "a", startingOffsets="group:G"), is_told=False)
+        Follower(stream_options(tmp_path / "a", startingOffsets="group:G"), gets_start=False)
 
 
 def test_a_store_that_is_away_for_a_while_is_not_read_twice(tmp_path: Path) -> None:
@@ -679,7 +679,7 @@ def test_a_store_that_is_away_for_a_while_is_not_read_twice(tmp_path: Path) -> N
     (tmp_path / "away").mkdir()
     clock, rows = Clock(), 0
     options = stream_options(tmp_path / "stores" / "*", startingOffsets="earliest", failOnDataLoss=False)
-    follower = Follower(options, is_told=False, clock=clock)
+    follower = Follower(options, gets_start=False, clock=clock)
     at = follower.initial()
     for where, other in (("stores", "away"), ("away", "stores"), ("stores", "away")):
         end = follower.latest(None, is_limited=False)
@@ -690,7 +690,7 @@ def test_a_store_that_is_away_for_a_while_is_not_read_twice(tmp_path: Path) -> N
         (tmp_path / where / "b").rename(tmp_path / other / "b")
         clock.pass_(100)
     assert rows == 20
-    restarted = Follower(replace(options, fail_on_data_loss=True), is_told=False)
+    restarted = Follower(replace(options, fail_on_data_loss=True), gets_start=False)
     with pytest.raises(DataLossError, match="b: this store was read so far"):
         restarted.plan(at, restarted.latest(None, is_limited=False))
 

@@ -25,7 +25,7 @@ from support.stream_copy import StreamCopy
 from rmqstore_spark.spark import stream_reader
 
 pytestmark = pytest.mark.spark
-admits = pytest.mark.skipif(not stream_reader.IS_TOLD, reason="Spark before 4.2 has no admission control")
+admits = pytest.mark.skipif(not stream_reader.GETS_START, reason="Spark before 4.2 has no admission control")
 KILLS = int(os.environ.get("RMQ_KILLS", "5"))  # more in a long run
 STORE_COLUMNS = "topic, queueId, queueOffset, commitLogOffset, body"
 
@@ -130,7 +130,7 @@ def test_stores_of_real_brokers(name: str, topic: str, spark: SparkSession, tmp_
     that are smaller than a batch."""
     root, seen = flavours.unpack(name, tmp_path)
     consumed = [event for event in seen if event["event"] == "consumed" and event["topic"] == topic]
-    limits = {"maxOffsetsPerTrigger": 3} if stream_reader.IS_TOLD else {}
+    limits = {"maxOffsetsPerTrigger": 3} if stream_reader.GETS_START else {}
     df = stream(spark, root, startingOffsets="earliest", subscribe=topic, **limits)
     query = start(df, tmp_path, processingTime="0 seconds")
     while query.lastProgress is None:

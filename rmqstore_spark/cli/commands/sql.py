@@ -49,7 +49,7 @@ def sql(path: str, query: str, output: Output, given: dict[str, str]) -> int:
             connection.register(name, dataset)
         try:
             reader = _reader(duckdb, connection, query)
-            if not output.put(reader.schema, _told(duckdb, reader)):
+            if not output.put(reader.schema, _with_errors_of_duckdb(duckdb, reader)):
                 click.echo(one_line(f"nothing found in {path}: the query has no rows"), err=True)
         except duckdb.Error as why:
             _raise(why, query)
@@ -98,7 +98,7 @@ def _escaped(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _told(duckdb: Any, reader: pa.RecordBatchReader) -> Batches:
+def _with_errors_of_duckdb(duckdb: Any, reader: pa.RecordBatchReader) -> Batches:
     """The batches; errors are those of DuckDB. (Arrow gives what DuckDB says as an OSError.)"""
     try:
         yield from reader

@@ -21,25 +21,25 @@ def say_what_is_not_used(store: Snapshot) -> None:
     except StorageError:
         raise
     except RmqStoreError as why:
-        logger.warning("%s; %s", why, _instead(store, is_told=False))
+        logger.warning("%s; %s", why, _instead(store, is_known=False))
         return
     if names and store.files.is_locked(store.layout.lock):
         names.pop()  # the last file changes while it is read
-    broken, is_told = [], False
+    broken, is_known = [], False
     for name in names:
         try:
-            is_told |= IndexFile.open(os.path.join(directory, name), store.files, may_read_all=True) is not None
+            is_known |= IndexFile.open(os.path.join(directory, name), store.files, may_read_all=True) is not None
         except StorageError:
             raise
         except RmqStoreError as why:
             broken.append(str(why))
     for text in broken[:1]:
         more = f" (and {len(broken) - 1} more like it)" if len(broken) > 1 else ""
-        logger.warning("%s%s; %s", one_line(text), more, _instead(store, is_told))
+        logger.warning("%s%s; %s", one_line(text), more, _instead(store, is_known))
 
 
-def _instead(store: Snapshot, is_told: bool) -> str:
+def _instead(store: Snapshot, is_known: bool) -> str:
     made = "this index file is not used: the new store's are made from the log"
-    if is_told:
+    if is_known:
         return made
     return f"{made}, and as none of {one_line(store.root)} tells, with RocketMQ's own sizes and without tags as keys"

@@ -388,10 +388,10 @@ def _mark_at(store: Snapshot, position: int) -> Mark | None:
 
 
 def _another(last: Mark, found: Mark | None) -> str:
-    return f"expected the message at {last.position} with {_told(last)}, found {_told(found)}"
+    return f"expected the message at {last.position} with {_mark_text(last)}, found {_mark_text(found)}"
 
 
-def _told(mark: Mark | None) -> str:
+def _mark_text(mark: Mark | None) -> str:
     return "none" if mark is None else f"storeTimestamp {mark.store_timestamp} and bodyCRC {mark.body_crc}"
 
 

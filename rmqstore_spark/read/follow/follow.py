@@ -50,7 +50,7 @@ class Follower:
     Args:
         options: what to read, and where a new stream begins.
         files: access to the stores' files, if it does not follow from the options.
-        is_told: whether latest() is always told where the stream is, as by Spark since 4.2.
+        gets_start: whether latest() is always given where the stream is, as by Spark since 4.2.
         clock: seconds that pass.
 
     Raises:
@@ -61,15 +61,15 @@ class Follower:
         self,
         options: StreamOptions,
         files: Files | None = None,
-        is_told: bool = True,
+        gets_start: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not is_told:
+        if not gets_start:
             check_word(options.start)
         self._options = options
         self._files = files or files_of(replace(options.read, manners=Manners()))  # for looks
         self._files_of_tasks = files or files_of(options.read)
-        self._is_told = is_told
+        self._gets_start = gets_start
         self._clock = clock
         self._edges: dict[str, Edge] = {}
         self._joined: dict[str, StoreOffset] = {}
@@ -149,7 +149,7 @@ class Follower:
         tasks: list[Task] = []
         for root, to in sorted(end.stores.items()):
             begin = start.stores.get(root)
-            if begin is None and self._is_told:
+            if begin is None and self._gets_start:
                 continue  # the store has joined, and is read from the next batch on
             if begin is not None and to.position <= begin.position:
                 continue

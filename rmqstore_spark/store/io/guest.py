@@ -98,7 +98,7 @@ class Traces:
         self._reads_ahead = False
         self._advise(0, 0, os.POSIX_FADV_RANDOM)
         beyond = -(-(self._size + _BEYOND) // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._is_told = self._look(beyond, 1)[0] == 0
+        self._may_look = self._look(beyond, 1)[0] == 0
 
     def extend(self, start: int, stop: int) -> None:
         """Announce that the bytes [start, stop) are read next. The bytes before have been processed."""
@@ -131,7 +131,7 @@ class Traces:
         self._advise(0, 0, os.POSIX_FADV_RANDOM)
         self._reads_ahead = False
         stop = self._stop - self._stop % mmap.PAGESIZE
-        for at in range(stop, stop + _AHEAD if self._is_told else stop, _STEP):
+        for at in range(stop, stop + _AHEAD if self._may_look else stop, _STEP):
             with contextlib.suppress(OSError):
                 os.pread(self._fd, 1, at)
             if at > stop and self._look(at - _STEP, 2 * _STEP // mmap.PAGESIZE).sum() <= 2:
@@ -143,7 +143,7 @@ class Traces:
         new = [block for block in blocks if block not in self._before]
         if new:
             first, count = new[0], new[-1] + 1 - new[0]
-            pages = self._look(first * _BLOCK, count * _PAGES) if self._is_told else np.zeros(count * _PAGES, np.uint8)
+            pages = self._look(first * _BLOCK, count * _PAGES) if self._may_look else np.zeros(count * _PAGES, np.uint8)
             for block in new:
                 self._before[block] = pages[(block - first) * _PAGES :][:_PAGES]
 

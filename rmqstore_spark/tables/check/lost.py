@@ -58,13 +58,13 @@ def with_lost(store: Snapshot, holes: Sequence[Hole]) -> Iterator[Finding]:
             by_hole[at].append((found.queue, found.units.only(found.holes == at)))
     for hole, some in zip(holes, by_hole, strict=True):
         known = sum(int(units.sizes.sum()) + hole.header * len(units) for _, units in some)
-        yield _told(hole, some, hole.damage.stop - hole.damage.start - known)
+        yield _with_lost_messages(hole, some, hole.damage.stop - hole.damage.start - known)
         if hole.finding.problem != "unwrittenEnd":
             for queue, units in some:
                 yield from _of_queue(store, hole, queue, units)
 
 
-def _told(hole: Hole, some: list[tuple[Queue, QueueBlock]], unknown: int) -> Finding:
+def _with_lost_messages(hole: Hole, some: list[tuple[Queue, QueueBlock]], unknown: int) -> Finding:
     finding = hole.finding
     if not some:
         return replace(finding, found=f"{finding.found}; which messages are lost is unknown, {UNKNOWN} them")

@@ -376,7 +376,7 @@ def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterab
                 break  # units before one whose message is elsewhere are found with that message
             found.append(each)
     found.sort(key=lambda each: (*_begun(each)[:2], each.unit.number))
-    yield from _told(found, view.end)
+    yield from _findings(found, view.end)
 
 
 def _is_odd(view: LogView, queue: Queue, queue_offset: int, position: int) -> bool:
@@ -407,7 +407,7 @@ def _is_told_with_message(view: LogView, candidate: Candidate) -> bool:
     return queue.unit(header.queue_offset) is None and _is_odd(view, queue, header.queue_offset, header.position)
 
 
-def _told(found: list[Candidate], end: int) -> Iterator[Finding]:
+def _findings(found: list[Candidate], end: int) -> Iterator[Finding]:
     """The findings for units of no message. Consecutive units of messages after the log's end are one finding."""
 
     def stretch(numbered: tuple[int, Candidate]) -> tuple[object, ...]:

@@ -104,7 +104,7 @@ class RowEncoder:
         Raises:
             BadRowError: naming row and column.
         """
-        with self._told():
+        with self._errors_name_rows():
             return incoming(batch, with_offsets)
 
     def encode(self, batch: pa.RecordBatch) -> Encoded:
@@ -113,13 +113,13 @@ class RowEncoder:
         Raises:
             BadRowError: naming row and column.
         """
-        with self._told():
+        with self._errors_name_rows():
             encoded = self._encode(batch)
         self._rows += batch.num_rows
         return encoded
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_name_rows(self) -> Iterator[None]:
         """Turn the fault of a batch into an error with the row's number in the task."""
         try:
             yield
