@@ -71,6 +71,7 @@ cdef extern from "dispatch.h" nogil:
         rmq_queues queues
         rmq_list units
         rmq_list entries
+        rmq_list odd_bodies
         int64_t last_position
         int64_t last_timestamp
         int64_t least_timestamp

@@ -75,6 +75,7 @@ class Dispatched(NamedTuple):
             as one message.
         nbytes: bytes of all these units of the log, also of units that are in no queue.
         run_size: bytes of a unit in each run.
+        odd_bodies: physical offsets of units whose body does not begin as the compression that sysFlag names does.
     """
 
     units: npt.NDArray[np.uint8]
@@ -92,6 +93,7 @@ class Dispatched(NamedTuple):
     inner_batches: int
     nbytes: int
     run_size: npt.NDArray[np.int64]
+    odd_bodies: npt.NDArray[np.int64]
 
     def runs(self) -> Iterator[tuple[int, int, memoryview]]:
         """(queue, first queue offset, ConsumeQueue units) of each run."""

@@ -145,7 +145,7 @@ cdef class Encoder(OneAtATime):
 class Dispatched(collections.namedtuple("Dispatched", (
     "units", "run_queue", "run_offset", "run_count", "key_hash", "key_position", "key_timestamp",
     "last_position", "last_timestamp", "least_timestamp", "most_timestamp", "fall", "inner_batches", "nbytes",
-    "run_size",
+    "run_size", "odd_bodies",
 ))):
     __slots__ = ()
 
@@ -239,6 +239,7 @@ cdef class Dispatcher(OneAtATime):
         cdef int64_t n = d.units.size, m = d.entries.size, i, runs_count
         key_hash, key_position, key_timestamp = np.empty(m, np.int32), np.empty(m, np.int64), np.empty(m, np.int64)
         units, runs = np.empty(rmq_units_size(d), np.uint8), np.empty((n, 4), np.int64)
+        odd_bodies = [(<const int64_t *>d.odd_bodies.data)[i] for i in range(d.odd_bodies.size)]
         cdef int32_t[::1] key_hash_view = key_hash
         cdef int64_t[::1] key_position_view = key_position, key_timestamp_view = key_timestamp
         cdef uint8_t[::1] units_view = units
@@ -256,6 +257,7 @@ cdef class Dispatcher(OneAtATime):
             units, runs[:runs_count, 0].astype(np.int32), runs[:runs_count, 1].copy(), runs[:runs_count, 2].copy(),
             key_hash, key_position, key_timestamp, d.last_position, d.last_timestamp, d.least_timestamp,
             d.most_timestamp, d.fall, d.inner_batches, d.bytes, runs[:runs_count, 3].copy(),
+            np.array(odd_bodies, np.int64),
         ) if runs_count >= 0 else None
         if runs_count >= 0:
             rmq_forget(d)

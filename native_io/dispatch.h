@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compressed.h"
 #include "crc32.h"
 #include "java_hash.h"
 #include "light_queues.h"
@@ -74,6 +75,7 @@ typedef struct {
     rmq_list entries; /* of rmq_index_entry, in the order a broker puts them */
     rmq_list touched; /* of int32_t: the queues that have pending units */
     rmq_list batches; /* of rmq_batch_unit: for each unit of a BatchCQ */
+    rmq_list odd_bodies; /* of int64_t: the positions of units whose body is not compressed as sysFlag says */
     rmq_list batch_topics; /* of rmq_topic: those whose queues are BatchCQs; few */
     int64_t last_position, last_timestamp, inner_batches;
     int64_t least_timestamp, most_timestamp; /* of all units; the most is below the least where there is none */
@@ -89,6 +91,7 @@ static void rmq_free_dispatcher(rmq_dispatcher *d) {
     free(d->entries.data);
     free(d->touched.data);
     free(d->batches.data);
+    free(d->odd_bodies.data);
     free(d->batch_topics.data);
     free(d);
 }
@@ -203,6 +206,12 @@ static inline int rmq_put_keys(rmq_dispatcher *d, uint32_t prefix, const uint8_t
     return 0;
 }
 
+__attribute__((noinline)) static int rmq_put_odd_body(rmq_dispatcher *d, int64_t position) {
+    RMQ_TRY(rmq_list_reserve(&d->odd_bodies, 1, sizeof(int64_t)));
+    ((int64_t *)d->odd_bodies.data)[d->odd_bodies.size++] = position;
+    return 0;
+}
+
 /* Collect a unit of a queue; 0, or -1 when there is no memory. */
 static inline int rmq_put_unit(rmq_dispatcher *d, rmq_queue_unit unit) {
     RMQ_TRY(rmq_list_reserve(&d->units, 1, sizeof(rmq_queue_unit)));
@@ -246,6 +255,7 @@ static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t numb
     else if ((uint64_t)d->most_timestamp - (uint64_t)timestamp > d->fall)
         d->fall = (uint64_t)d->most_timestamp - (uint64_t)timestamp;
     d->bytes += u->total;
+    if (__builtin_expect(!rmq_begins_as_said(u), 0)) RMQ_TRY(rmq_put_odd_body(d, position));
     d->inner_batches += (u->sys_flag & RMQ_SYSFLAG_INNER_BATCH) != 0 && !rmq_queue_at(d, number)->is_batch;
     if ((u->sys_flag & RMQ_SYSFLAG_TRANSACTION_TYPE) == RMQ_SYSFLAG_TRANSACTION_ROLLBACK) return 0;
     const int32_t n = rmq_split(s, p, u->properties_length, readable_end, &names, &known, machine);
@@ -425,7 +435,7 @@ static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
 
 /* Begin anew, keeping the known queues. */
 static void rmq_forget(rmq_dispatcher *d) {
-    d->units.size = d->entries.size = d->touched.size = d->batches.size = 0;
+    d->units.size = d->entries.size = d->touched.size = d->batches.size = d->odd_bodies.size = 0;
     d->last_position = d->last_timestamp = d->inner_batches = d->bytes = 0;
     d->least_timestamp = INT64_MAX;
     d->most_timestamp = INT64_MIN;

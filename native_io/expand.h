@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "compressed.h"
 #include "expanded.h"
 #include "inflate.h"
 #include "lz4_frame.h"
@@ -19,9 +20,6 @@ enum {
     RMQ_MOST_EXPANDED = 16 * 1024 * 1024, /* bytes of a body; producers send 4 MiB at most by default */
     RMQ_USUAL_GAIN = 6,                   /* how many times as large as its compressed form a body mostly is at most */
 };
-
-/* As sysFlag has them. */
-enum { RMQ_IS_ZLIB = 0, RMQ_IS_LZ4 = 1, RMQ_IS_ZSTD = 2, RMQ_IS_ZLIB_TOO = 3 };
 
 typedef struct {
     rmq_inflater inflater;

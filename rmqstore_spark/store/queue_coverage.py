@@ -257,13 +257,16 @@ def _tiled_in_files(
     Raises:
         StorageError: a file can be read in part only.
     """
-    if not _are_the_kernels(queues, files):
+    plain = [at for at, queue in enumerate(queues) if queue.is_plain] if files.are_paths_the_systems else []
+    if not plain:
         return [None] * len(queues)
-    found = np.empty((len(queues), 9), np.int64)
-    paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)
+    found = np.zeros((len(queues), 9), np.int64)
+    of_plain = np.empty((len(plain), 9), np.int64)
+    paths = b"".join(os.fsencode(queues[at].directory) + b"\0" for at in plain)
     most = _EVERY if begin is None else _SHORT
-    nbytes, requests = tile_queues(tiling, paths, np.array(asked, np.uint8), found, buffer, most=most)
+    nbytes, requests = tile_queues(tiling, paths, np.array(asked, np.uint8)[plain], of_plain, buffer, most=most)
     files.count(requests, nbytes)
+    found[plain] = of_plain
     for queue, known in zip(queues, found[:, 0].tolist(), strict=True):
         with ignore_unreadable():
             if known < 0:

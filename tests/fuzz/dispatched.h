@@ -44,6 +44,7 @@ static inline void fuzz_check_dispatched(rmq_dispatcher *a, rmq_dispatcher *b) {
         CHECK(p->position == q->position && p->timestamp == q->timestamp && p->hash == q->hash && p->hash >= 0);
     }
     CHECK(a->bytes == b->bytes && a->fall == b->fall && a->inner_batches == b->inner_batches);
+    CHECK(a->odd_bodies.size == b->odd_bodies.size);
     CHECK(a->least_timestamp == b->least_timestamp && a->most_timestamp == b->most_timestamp);
     fuzz_grouped g = fuzz_group(a), h = fuzz_group(b);
     CHECK(g.size == h.size && memcmp(g.units, h.units, (size_t)g.size) == 0);

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import threading
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -720,3 +721,50 @@ except MemoryError:
         print("shut")
 """
     assert run_python(code) == ("shut\n", "")
+
+
+# ---- bodies that are not compressed as sysFlag says
+
+
+def _odd_bodies(units: list[tuple[int, bytes]]) -> list[bool]:
+    """For each sysFlag and body, whether the dispatcher finds that the body is not what the flag says."""
+    log, positions = encode_log({"sys_flag": sys_flag, "body": body} for sys_flag, body in units)
+    dispatched, _ = _dispatch(log)
+    odd = set(dispatched.odd_bodies.tolist())
+    assert odd <= set(positions.tolist())
+    return [position in odd for position in positions.tolist()]
+
+
+def _is_zlib(head: bytes) -> bool:
+    """zlib's own answer, which refuses a wrong head at once, but asks for a dictionary later: brokers give it none."""
+    try:
+        zlib.decompressobj().decompress(head)
+    except zlib.error:
+        return False
+    return not head[1] & 32
+
+
+def test_heads_of_zlib(rng: random.Random) -> None:
+    heads = [rng.randbytes(2) for _ in range(400)] + [
+        bytes([first, 31 * at - first * 256 % 31 & 255]) for first in range(256) for at in (1, 5)
+    ]
+    heads += [zlib.compress(b"x" * 99, level, wbits=bits)[:2] for level in range(10) for bits in range(9, 16)]
+    for types in (0, 3):
+        flags = 1 | types << 8
+        expected = [not _is_zlib(head) for head in heads]
+        assert 70 < sum(expected) < len(heads) - 70
+        assert _odd_bodies([(flags, head) for head in heads]) == expected
+
+
+def test_bodies_of_each_compression() -> None:
+    """What a library compressed is right for its own types only; what is not compressed, or empty, for none or any."""
+    made = {kind: pa.Codec(kind).compress(b"some body " * 9, asbytes=True) for kind in ("lz4", "zstd")}
+    made["zlib"], made["none"] = zlib.compress(b"some body " * 9), b"some body"
+    skipped = b"\x5a\x2a\x4d\x18" + bytes(4)
+    of = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
+    units = [(1 | number << 8, made[kind]) for number in range(8) for kind in made]
+    assert _odd_bodies(units) == [of.get(number) != kind for number in range(8) for kind in made]
+    assert _odd_bodies([(number << 8, made[kind]) for number in range(8) for kind in made]) == [False] * 32
+    assert _odd_bodies([(1 | number << 8, b"") for number in range(8)]) == [False] * 8
+    assert _odd_bodies([(1 | number << 8, b"x") for number in range(8)]) == [True] * 8
+    assert _odd_bodies([(1 | number << 8, skipped + made["zstd"]) for number in range(4)]) == [True, False, False, True]

@@ -159,6 +159,16 @@ def planted_log(store: Planted) -> Iterator[tuple[Any, ...]]:
         yield "lostMessages", position, queue_id, offset, 1
 
 
+def planted_compression(store: Planted) -> Iterator[tuple[Any, ...]]:
+    """No checksum covers sysFlag: in a message with a body, the flag of a compressed one, with each type."""
+    offsets = [unit.queue_offset for _, unit in store.messages if unit.queue_id == 0 and unit.body][:5]
+    for type_of, offset in enumerate(offsets):
+        position = store.position(0, offset)
+        (flag,) = (unit.sys_flag for at, unit in store.messages if at == position)
+        store.log(position + 36, struct.pack(">i", flag | 1 | type_of << 8))
+        yield "wrongCompression", position, 0, offset, 1
+
+
 def over_page(store: Planted) -> tuple[int, int, reference.Unit]:
     """A message whose body lies over the beginning of a page: where it begins, that page, and the message."""
     for position, unit in store.messages:
@@ -590,7 +600,7 @@ ADVICE: dict[str, Callable[[Row, Path], None]] = {
     **{name: rebuild for name, problem in PROBLEMS.items() if "rmqstore_spark.rebuild(store)" in problem.advice},
     **{name: salvage for name, problem in PROBLEMS.items() if "rmqstore salvage" in problem.advice},
     **{name: config_anew for name, problem in PROBLEMS.items() if "rebuild_config()" in problem.advice},
-    **dict.fromkeys(["missingSegment", "wrongFileSize"], bring_back),
+    **dict.fromkeys(["missingSegment", "wrongFileSize", "wrongCompression"], bring_back),
     **dict.fromkeys(
         ["damagedCompactionLog", "wrongCompactionQueue", "unorderedQueueLog", "foreignInQueueLog"],
         bring_back_compaction_log,

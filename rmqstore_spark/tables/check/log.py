@@ -5,12 +5,13 @@ is compared with the files.
 """
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from native_io import Dispatched, Dispatcher, Walked
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.format.message import COMPRESSION_TYPES, compression_type
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage, Extent
@@ -92,6 +93,7 @@ def _check_block(
     def compared(stop: int) -> Iterator[Finding]:
         found = scanner.dispatcher.finish()
         yield from with_lost(store, holes)
+        yield from _odd_bodies(view, found.odd_bodies.tolist())
         if queues is not None:
             yield from queues.check(found, scanner.dispatcher.queues, start, stop, damages)
         if index is not None:
@@ -133,6 +135,27 @@ def _dispatched(store: Snapshot, block: Block, start: int, stop: int, tags: bool
                 for _ in store.past_damage(reader).feed(first, last, scanner):
                     pass
     return scanner.dispatcher.finish()
+
+
+def _odd_bodies(view: LogView, positions: Sequence[int]) -> Iterator[Finding]:
+    """Findings for the units at these physical offsets, whose bodies are not compressed as their sysFlags say."""
+    for position in positions:
+        extent, header = view.store.log.extent_at(position), view.header(position)
+        if extent is None or header is None:
+            continue  # a broker has cut its log meanwhile
+        number = compression_type(header.sys_flag)
+        said = COMPRESSION_TYPES.get(number)
+        yield Finding(
+            "wrongCompression",
+            extent.segment.path,
+            position - extent.segment.start,
+            position,
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            "a compression type from 0 to 3" if said is None else f"a body compressed by {said}, as sysFlag says",
+            f"type {number}" if said is None else "another one",
+        )
 
 
 def _damaged(damage: Damage, problem: str) -> Finding:

@@ -117,6 +117,14 @@ PROBLEMS = {
         fix=Fix.SALVAGE,
         counts="bytes",
     ),
+    "wrongCompression": Problem(
+        "error",
+        "log",
+        "consumers cannot decompress the body, and do not get this message: sysFlag or the body's first bytes are "
+        "damaged; restore the segment from a replica or a backup, or read the bytes with decompress=false",
+        effect=Effect.HIDES,
+        fix=Fix.RESTORE,
+    ),
     "lostEnd": Problem(
         "error",
         "log",
