@@ -4,10 +4,8 @@ temporary files: in $TMPDIR, else in /tmp.
 """
 
 import contextlib
-import os
 import tempfile
 import weakref
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
@@ -23,8 +21,6 @@ Keys = Sequence[tuple[str, str]]  # columns, each `ascending` or `descending`
 
 IN_MEMORY = 8 * 1024 * 1024  # bytes
 _PIECE = 512 * 1024  # bytes of each run that are in memory while runs are merged
-_PAIRS = 4096  # of a block
-_BLOCKS = 64  # that are in memory, 4 MiB in all
 _RUNS = 16  # so many runs are merged into one: few files are open, however many rows there are
 
 
@@ -32,55 +28,11 @@ class WaitingRows:
     """Rows that are read again later, as they came. One reader at a time."""
 
     def __init__(self, schema: pa.Schema, batches: Batches) -> None:
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
-        weakref.finalize(self, _close, self._file)
+        self._file = spooled(self)
         _write(self._file, schema, batches)
 
     def __iter__(self) -> Batches:
         return _read(self._file)
-
-
-class WaitingPairs:
-    """Pairs of numbers, in the order of the first ones, in which they come. The second ones are found by the first."""
-
-    def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
-        weakref.finalize(self, _close, self._file)
-        self._firsts = array("q")  # of each block in the file
-        self._last = np.empty((0, 2), np.int64)  # pairs that are not in the file
-        self._read: dict[int, npt.NDArray[np.int64]] = {}  # blocks that were read last
-
-    def add(self, firsts: npt.NDArray[np.int64], seconds: npt.NDArray[np.int64]) -> None:
-        """Add pairs whose first numbers are greater than all others."""
-        self._last = np.concatenate([self._last, np.stack([firsts, seconds], axis=1)])
-        while len(self._last) >= _PAIRS:
-            block, self._last = self._last[:_PAIRS], self._last[_PAIRS:].copy()
-            with _said():
-                self._file.seek(0, os.SEEK_END)
-                self._file.write(block.tobytes())
-            self._firsts.append(int(block[0, 0]))
-
-    def seconds(self, firsts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The second numbers of pairs with these first ones; where there is no such pair, the number itself."""
-        found = firsts.copy()
-        numbers = np.searchsorted(np.frombuffer(self._firsts, np.int64), firsts, "right") - 1
-        if len(self._last):
-            numbers[firsts >= self._last[0, 0]] = len(self._firsts)
-        for number in np.unique(numbers[numbers >= 0]).tolist():
-            block, here = self._block(number), np.flatnonzero(numbers == number)
-            at = np.minimum(np.searchsorted(block[:, 0], firsts[here]), len(block) - 1)
-            found[here] = np.where(block[at, 0] == firsts[here], block[at, 1], firsts[here])
-        return found
-
-    def _block(self, number: int) -> npt.NDArray[np.int64]:
-        if number == len(self._firsts):
-            return self._last
-        if number not in self._read:
-            self._file.seek(number * _PAIRS * 16)
-            if len(self._read) == _BLOCKS:
-                self._read.pop(next(iter(self._read)))
-            self._read[number] = np.frombuffer(self._file.read(_PAIRS * 16), np.int64).reshape(-1, 2)
-        return self._read[number]
 
 
 def in_order(schema: pa.Schema, batches: Batches, keys: Keys, most: int | None = None) -> Batches:
@@ -106,6 +58,17 @@ def in_order(schema: pa.Schema, batches: Batches, keys: Keys, most: int | None =
     last = _first(kept, keys, most)
     del kept
     yield from _up_to(most, runs.then(last))
+
+
+def begins(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which rows are unlike those before them in some columns, none of which has a null?"""
+    is_first = np.ones(len(rows), bool)
+    if len(rows):
+        is_first[1:] = False
+        for name in names:
+            values = rows[name].combine_chunks()
+            is_first[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+    return is_first
 
 
 def _first(tables: list[pa.Table], keys: Keys, most: int | None) -> pa.Table:
@@ -167,11 +130,18 @@ def _write(file: IO[bytes], schema: pa.Schema, rows: Batches) -> None:
     """
     sink = pa.ipc.new_stream(pa.PythonFile(file, "w"), schema)
     for batch in rows:
-        with _said():
+        with said():
             sink.write_batch(batch)
-    with _said():
+    with said():
         sink.close()
         file.flush()
+
+
+def spooled(owner: object) -> IO[bytes]:
+    """A file that is in memory up to IN_MEMORY, and is gone with its owner."""
+    file: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
+    weakref.finalize(owner, _close, file)
+    return file
 
 
 def _close(file: IO[bytes]) -> None:
@@ -180,7 +150,7 @@ def _close(file: IO[bytes]) -> None:
 
 
 def _temporary_file() -> IO[bytes]:
-    with _said():
+    with said():
         return tempfile.TemporaryFile()
 
 
@@ -243,7 +213,7 @@ def _order(tables: list[pa.Table], keys: Keys) -> npt.NDArray[np.int64]:
 
 
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
+def said() -> Iterator[None]:
     """What an operating system says of temporary files, in our words."""
     try:
         yield

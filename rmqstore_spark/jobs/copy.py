@@ -339,8 +339,7 @@ def _left_out(job: CopyJob, log: Copies) -> list[LeftOut]:
 
 def _without(source: Source, gone: Sequence[LeftOut]) -> Source:
     """A source without messages that are left out."""
-    positions = np.unique(np.concatenate([np.zeros(0, np.int64), *(each.positions for each in gone)]))
-    return replace(source, left_out=positions)
+    return replace(source, left_out=[each.positions for each in gone if len(each.positions)])
 
 
 def _of_kept_topics(job: CopyJob, found: Iterable[tuple[Queue, _Value]]) -> dict[Queue, _Value]:

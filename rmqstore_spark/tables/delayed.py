@@ -24,7 +24,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import delay_offsets
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.structures.timer import timer_time
-from rmqstore_spark.tables.grouped import Bools, Indices, any_of, are_in, groups, true
+from rmqstore_spark.tables.grouped import Bools, Indices, any_of, groups, true
 from rmqstore_spark.tables.picked import (
     OF_ROWS,
     Sought,
@@ -38,6 +38,7 @@ from rmqstore_spark.tables.picked import (
     rows_wanted,
 )
 from rmqstore_spark.tables.table import Part, Table
+from rmqstore_spark.waiting_numbers import WaitingNumbers
 
 _READ = [
     *("queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "reconsumeTimes"),
@@ -51,6 +52,8 @@ _TIMER_READ = ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
 _PARKED_READ = ["topic", *_READ]
 _PARKED = picked_schema(_PARKED_READ, _TIMER_READ)
 _TIMED = pa.schema([*_PARKED, pa.field("id", TEXT), pa.field("isCancel", pa.bool_())])
+_OFFSETS = picked_schema(["commitLogOffset"], [])
+_HASHES = 8 * 1024 * 1024  # that are told apart
 _KINDS = pa.schema([*picked_schema(_DELIVERIES, []), pa.field("isDelivery", pa.bool_())])
 
 
@@ -65,7 +68,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     delivered = asked.delivered(store, options, waiting)
     for batch in waiting:
         states = pc.if_else(
-            pa.array(are_in(batch.column("commitLogOffset").to_numpy(), delivered)), "delivered", batch.column("state")
+            pa.array(delivered.are_in(batch.column("commitLogOffset").to_numpy())), "delivered", batch.column("state")
         )
         columns = [states if name == "state" else batch.column(name) for name in DELAYED.schema.names]
         wanted = rows_wanted(options, batch.column("realTopic"), batch.column("storeTimestamp"))
@@ -196,42 +199,50 @@ def _is_due(store: Snapshot, due: pa.Array) -> Bools:
 
 class _Asked:
     """Which of the messages asked about are stored again after they were parked, under the topic that they were parked
-    for and with the same number of retries. Of each message asked about, 4 bytes are held; of each one found, 8."""
+    for and with the same number of retries."""
 
     def __init__(self) -> None:
         self._sought = Sought()
-        self._hashes: list[npt.NDArray[np.int32]] = []  # of msgIds
+        # By the last bits of msgIds' hashes: is such a one asked about? Others are let go at once.
+        self._may_be: Bools = np.zeros(_HASHES, bool)
 
     def among(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same rows, of _FOUND. Those that are asked about are remembered."""
         for batch in batches:
             asked = _of_asked(batch)
             self._sought.add(*(asked.column(name) for name in ("topic", "msgId", "commitLogOffset")))
-            self._hashes.append(np.unique(java_hashes(asked.column("msgId"))))
+            self._may_be[_hashes(asked)] = True
             yield batch
 
-    def delivered(self, store: Snapshot, options: ReadOptions, waiting: Iterable[pa.RecordBatch]) -> Indices:
-        """The physical offsets of those that are delivered, in order.
+    def delivered(self, store: Snapshot, options: ReadOptions, waiting: Iterable[pa.RecordBatch]) -> WaitingNumbers:
+        """The physical offsets of those that are delivered.
 
         Args:
             waiting: the rows that were looked at.
         """
-        found = [np.zeros(0, np.int64)]
-        if self._sought.rows:
-            kinds = itertools.chain(map(_of_asked, waiting), self._deliveries(store, options))
-            for rows, begins in groups(_KINDS, kinds, _DELIVERIES[:3], []):
-                offsets, is_delivery = column(rows, "commitLogOffset").to_numpy(), true(column(rows, "isDelivery"))
-                last = np.maximum.reduceat(np.where(is_delivery, offsets, -1), begins)
-                later = np.repeat(last, np.diff(np.append(begins, len(rows))))
-                found.append(offsets[~is_delivery & (later > offsets)])
-        return np.sort(np.concatenate(found))
+        return WaitingNumbers(_OFFSETS, self._found(store, options, waiting))
+
+    def _found(
+        self, store: Snapshot, options: ReadOptions, waiting: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        if not self._sought.rows:
+            return
+        kinds = itertools.chain(map(_of_asked, waiting), self._deliveries(store, options))
+        for rows, begins in groups(_KINDS, kinds, _DELIVERIES[:3], []):
+            offsets, is_delivery = column(rows, "commitLogOffset").to_numpy(), true(column(rows, "isDelivery"))
+            last = np.maximum.reduceat(np.where(is_delivery, offsets, -1), begins)
+            later = np.repeat(last, np.diff(np.append(begins, len(rows))))
+            yield pa.record_batch([offsets[~is_delivery & (later > offsets)]], schema=_OFFSETS)
 
     def _deliveries(self, store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         """The messages that may be a delivery."""
-        hashes = np.unique(np.concatenate(self._hashes))
         for batch in picked(store, options, self._sought.selection, _DELIVERIES, []):
-            batch = batch.filter(pa.array(are_in(java_hashes(batch.column("msgId")), hashes)))
+            batch = batch.filter(pa.array(self._may_be[_hashes(batch)]))
             yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(np.ones(len(batch), bool))], schema=_KINDS)
+
+
+def _hashes(batch: pa.RecordBatch) -> Indices:
+    return java_hashes(batch.column("msgId")).astype(np.int64) % _HASHES
 
 
 def _of_asked(found: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ transaction.rocksdb.TransactionalMessageRocksDBService.
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from rmqstore_spark.store.format.system_topics import (
     ROCKSDB_OP_TOPIC,
 )
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.grouped import Bools, Indices, any_of, are_in, groups, true
+from rmqstore_spark.tables.grouped import Bools, Indices, any_of, groups, true
 from rmqstore_spark.tables.picked import (
     OF_ROWS,
     Sought,
@@ -44,6 +44,7 @@ from rmqstore_spark.tables.picked import (
     rows_wanted,
 )
 from rmqstore_spark.tables.table import Part, Table
+from rmqstore_spark.waiting_numbers import WaitingNumbers
 
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its offset is the broker's progress in asking producers (MixAll)
 _STATES = np.array(["open", "committed", "rolledBack", "givenUp"])
@@ -54,6 +55,8 @@ _HALVES = picked_schema(_READ, _PROPERTIES)
 # What is known of a half message; isCopy: it is not one, but stands among those given up.
 _KNOWN = pa.schema([*_HALVES, *(pa.field(name, pa.bool_()) for name in ("isCommitted", "isEnded", "isCopy"))])
 _OP = ["topic", "queueId", "body", "commitLogOffset"]
+_NAMED = pa.schema([("queueId", pa.int64()), ("offset", pa.int64())])
+_IN_ROCKSDB = 1 << 32  # no queueId
 _COMMIT = ["preparedTransactionOffset", "msgId"]
 
 
@@ -85,7 +88,7 @@ def _known(
 ) -> Iterator[pa.RecordBatch]:
     """The half messages, and whether they are committed or ended."""
     commits = _Commits(store, options, sought.selection)
-    ended = _Ended.of(store, options)
+    ended = _Ended(store, options)
     for batch in halves:
         if len(batch):
             no = np.zeros(len(batch), bool)
@@ -178,45 +181,40 @@ class _Commits:
             self._next = next(self._following, None)
 
 
-class _Ended(NamedTuple):
-    """The half messages that op messages name.
+class _Ended:
+    """The half messages that op messages name: by their queue offsets in a queue, or, where they are in RocksDB, by
+    their physical offsets."""
 
-    Attributes:
-        offsets: their queue offsets, by queueId, in order.
-        positions: the physical offsets of those that are in RocksDB.
-    """
+    def __init__(self, store: Snapshot, options: ReadOptions) -> None:
+        self._named = WaitingNumbers(_NAMED, self._read(store, options))
 
-    offsets: dict[int, Indices]
-    positions: Indices
-
-    @classmethod
-    def of(cls, store: Snapshot, options: ReadOptions) -> "_Ended":
-        offsets: dict[int, list[Indices]] = {}
-        positions = [np.zeros(0, np.int64)]
+    @staticmethod
+    def _read(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         for batch in picked(store, options, of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), _OP, ["TRANS_OFFSET"]):
             is_rocksdb = pc.equal(batch.column("topic"), ROCKSDB_OP_TOPIC)
-            positions.append(integers(numbers(batch.column("TRANS_OFFSET").filter(is_rocksdb)).drop_null(), 0))
+            positions = integers(numbers(batch.column("TRANS_OFFSET").filter(is_rocksdb)).drop_null(), 0)
+            yield _named(np.full(len(positions), _IN_ROCKSDB), positions)
             batch = batch.filter(pc.invert(is_rocksdb))
             lists = pc.split_pattern(_ascii(batch.column("body")), ",")
             number = numbers(lists.flatten())
             queues = integers(batch.column("queueId"), 0)[pc.list_parent_indices(lists).to_numpy()]
-            queues, found = queues[true(pc.is_valid(number))], integers(number.drop_null(), 0)
-            for queue_id in np.unique(queues).tolist():
-                offsets.setdefault(queue_id, []).append(found[queues == queue_id])
-        return cls({name: np.unique(np.concatenate(some)) for name, some in offsets.items()}, np.concatenate(positions))
+            yield _named(queues[true(pc.is_valid(number))], integers(number.drop_null(), 0))
 
     def name(self, halves: pa.RecordBatch) -> Bools:
         """True for half messages that are named, also where they stood before their producer was asked."""
         is_plain = true(pc.equal(halves.column("topic"), HALF_TOPIC))
-        found = ~is_plain & np.isin(halves.column("commitLogOffset").to_numpy(), self.positions)
+        found = ~is_plain & self._named.are_in(halves.column("commitLogOffset").to_numpy(), _IN_ROCKSDB)
         queue_ids = integers(halves.column("queueId"), 0)
         offsets = integers(halves.column("queueOffset"), 0)
         before = integers(numbers(halves.column("TRAN_PREPARED_QUEUE_OFFSET")), -1)
         for queue_id in np.unique(queue_ids).tolist():
-            named = self.offsets.get(queue_id, np.zeros(0, np.int64))
             here = is_plain & (queue_ids == queue_id)
-            found |= here & (are_in(offsets, named) | are_in(before, named))
+            found |= here & (self._named.are_in(offsets, queue_id) | self._named.are_in(before, queue_id))
         return found
+
+
+def _named(queue_ids: Indices, offsets: Indices) -> pa.RecordBatch:
+    return pa.record_batch([queue_ids, offsets], schema=_NAMED)
 
 
 def _are_passed(store: Snapshot, last: pa.Table) -> Bools:

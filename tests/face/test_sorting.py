@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import random
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rmqstore_spark import StorageError, sorting
+from rmqstore_spark import StorageError, sorting, waiting_numbers
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("n", pa.int64()), ("m", pa.map_(pa.string(), pa.string()))])
 
@@ -81,10 +82,10 @@ def test_no_room(little_memory: None, rng: random.Random, monkeypatch: pytest.Mo
 
 
 def test_pairs(little_memory: None, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorting, "_PAIRS", 5)
-    monkeypatch.setattr(sorting, "_BLOCKS", 2)
+    monkeypatch.setattr(waiting_numbers, "_PAIRS", 5)
+    monkeypatch.setattr(waiting_numbers, "_BLOCKS", 2)
     for _ in range(20):
-        waiting, known = sorting.WaitingPairs(), dict[int, int]()
+        waiting, known = waiting_numbers.WaitingPairs(), dict[int, int]()
         firsts = sorted(rng.sample(range(-3000, 3000), rng.choice([0, 1, 5, 5000])))
         while firsts:
             some = firsts[: rng.choice([1, 3, 40, 2000])]
@@ -95,3 +96,41 @@ def test_pairs(little_memory: None, rng: random.Random, monkeypatch: pytest.Monk
             if rng.random() < 0.2 or not firsts:
                 asked = [rng.randrange(-3100, 3100) for _ in range(rng.choice([0, 1, 200]))]
                 assert waiting.seconds(np.array(asked, np.int64)).tolist() == [known.get(each, each) for each in asked]
+
+
+@pytest.mark.parametrize("count", [0, 1, 40, 6000])
+def test_numbers(little_memory: None, rng: random.Random, count: int) -> None:
+    """As Python's sets tell it, in memory and in a file, and with sets that begin in the middle of a batch."""
+    schema = pa.schema([("topic", pa.string()), ("queueId", pa.int32()), ("offset", pa.int64())])
+    names = [(topic, queue_id) for topic in ("", "a", "é") for queue_id in (-1, 0, 7)][: rng.choice([1, 9])]
+    rows = [(*rng.choice(names), rng.choice([-(1 << 63), (1 << 63) - 1, *range(3000)])) for _ in range(count)]
+    cut = rng.choice([3, 100, 1000])
+    parts = (rows[at : at + cut] for at in range(0, len(rows), cut))
+    found = waiting_numbers.WaitingNumbers(
+        schema,
+        (pa.record_batch([*map(pa.array, zip(*some, strict=True))], names=schema.names).cast(schema) for some in parts),
+    )
+    expected: dict[tuple[str, int], set[int]] = {}
+    for topic, queue_id, offset in rows:
+        expected.setdefault((topic, queue_id), set()).add(offset)
+    assert len(found) == sum(map(len, expected.values()))
+    asked = np.array([-(1 << 63), (1 << 63) - 1, -1, *rng.choices(range(3100), k=300)], np.int64)
+    for name in [*names, ("other", 0)]:
+        there = expected.get(name, set())
+        assert found.of(*name).tolist() == sorted(there)
+        assert found.are_in(asked, *name).tolist() == [number in there for number in asked.tolist()]
+
+
+def test_numbers_are_in_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What of numbers in a file stays in memory does not grow with them."""
+    monkeypatch.setattr(sorting, "IN_MEMORY", 100_000)
+    schema = pa.schema([("offset", pa.int64())])
+    held = []
+    for count in (1 << 15, 1 << 18):
+        batches = (pa.record_batch([np.arange(at, at + 4096)], schema=schema) for at in range(0, count, 4096))
+        tracemalloc.start()
+        found = waiting_numbers.WaitingNumbers(schema, batches)
+        assert found.are_in(np.array([0, count - 1, count])).tolist() == [True, True, False]
+        held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    assert held[1] < held[0] + (1 << 18), held  # all of them are 2 MiB

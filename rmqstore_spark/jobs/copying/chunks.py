@@ -11,10 +11,10 @@ import numpy as np
 
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.jobs.copying.rows import Rows
-from rmqstore_spark.sorting import WaitingPairs
 from rmqstore_spark.store.format.by_queue import Integers, QueueName
 from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.format.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
+from rmqstore_spark.waiting_numbers import WaitingPairs
 from rmqstore_spark.write.build.batchqueues import messages_in
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets
 from rmqstore_spark.write.build.kept_units import have_longer_hosts, put_fields, put_store_host

@@ -7,14 +7,14 @@ copy that finds nothing finds nothing for anybody. Bytes are looked for, too, as
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore_spark.columns import LONG, TEXT, Column, as_schema
+from rmqstore_spark.columns import LONG, TEXT, Column, arrow_schema, as_schema
 from rmqstore_spark.errors import NotAStoreError, OptionError, nearest, quoted
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.query.copy_options import CopyOptions, Exclusion
@@ -22,16 +22,20 @@ from rmqstore_spark.query.option_types import Mode
 from rmqstore_spark.query.options import ReadOptions, parse_options
 from rmqstore_spark.query.selection import Selection, Texts
 from rmqstore_spark.read.scan import Scan
-from rmqstore_spark.store.format.by_queue import Integers, QueueName, by_queue
+from rmqstore_spark.sorting import WaitingRows
+from rmqstore_spark.store.format.by_queue import QueueName
 from rmqstore_spark.store.format.message import INNER_BATCH
 from rmqstore_spark.store.format.system_topics import is_moved
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
+from rmqstore_spark.waiting_numbers import WaitingNumbers
 from rmqstore_spark.write.build.kept_offsets import Lost
 
 _QUEUED = ["topic", "queueId", "queueOffset"]
 _COLUMNS = ["commitLogOffset", "storeSize", "sysFlag", *_QUEUED]
+_FOUND = arrow_schema(["commitLogOffset", "storeSize", *_QUEUED])
+_OFFSETS_AT_ONCE = 64 * 1024
 _AT_ONCE = 16 * 1024 * 1024  # bytes
 _TABLE = (
     Column("option", TEXT, "the option that leaves messages out"),
@@ -53,13 +57,13 @@ class LeftOut:
     Attributes:
         positions: their physical offsets.
         nbytes: of the messages in the log.
-        queued: by queue, their queue offsets, ascending, each once.
+        queued: their queue offsets, by topic and queueId.
     """
 
     exclusion: Exclusion
-    positions: Integers
+    positions: WaitingNumbers
     nbytes: int
-    queued: Mapping[QueueName, Integers]
+    queued: WaitingNumbers
 
 
 def check_topics(stores: Sequence[Snapshot], own: CopyOptions) -> None:
@@ -87,52 +91,36 @@ def left_out(store: Snapshot, roots: list[str], options: ReadOptions, own: CopyO
     mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
     how = replace(options, mode=mode, paths=roots, explode_batches=False, subscribe=frozenset(), starting_group=None)
     for each in own.exclusions:
-        positions, nbytes, queued = [np.zeros(0, np.int64)], 0, _Queued()
-        for batch in _found(how, each, store):
-            _refuse_batches(store, each, batch)
-            positions.append(batch.column("commitLogOffset").to_numpy())
-            nbytes += int(pc.sum(batch.column("storeSize")).as_py() or 0)
-            queued.add(batch)
-        yield LeftOut(each, np.unique(np.concatenate(positions)), nbytes, queued.by_queue())
+        found = WaitingRows(_FOUND, _that_go(how, each, store))
+        positions = _numbers(found, ["commitLogOffset"])
+        nbytes = sum(pc.sum(batch.column("storeSize")).as_py() or 0 for batch in found)
+        yield LeftOut(each, positions, nbytes, _numbers(found, _QUEUED))
 
 
-class _Queued:
-    """The queue offsets of messages, in columns: there may be as many as the store has."""
-
-    def __init__(self) -> None:
-        self._topics: dict[str, int] = {}  # by the number of each
-        self._rows: list[Integers] = [np.zeros((3, 0), np.int64)]  # rows: topic, queueId, queueOffset
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add the messages of a batch with the columns _QUEUED."""
-        topics, queue_ids, offsets = (batch.column(name) for name in _QUEUED)
-        encoded = topics.dictionary_encode()
-        codes = [self._topics.setdefault(name, len(self._topics)) for name in encoded.dictionary.to_pylist()]
-        of_rows = np.array(codes, np.int64)[encoded.indices.to_numpy()]
-        numbers = (each.cast(LONG).to_numpy() for each in (queue_ids, offsets))
-        self._rows.append(np.stack([of_rows, *numbers]))
-
-    def by_queue(self) -> dict[QueueName, Integers]:
-        """The queue offsets of each queue, ascending, each once."""
-        codes, queue_ids, offsets = np.concatenate(self._rows, axis=1)
-        return {queue: np.unique(offsets[rows]) for queue, rows in by_queue([*self._topics], codes, queue_ids).runs()}
+def _numbers(found: WaitingRows, columns: list[str]) -> WaitingNumbers:
+    return WaitingNumbers(arrow_schema(columns), (batch.select(columns) for batch in found))
 
 
-def without_left_out(gaps: Iterable[Lost], source: Source, gone: Iterable[LeftOut]) -> list[Lost]:
+def _that_go(how: ReadOptions, exclusion: Exclusion, store: Snapshot) -> Iterator[pa.RecordBatch]:
+    for batch in _found(how, exclusion, store):
+        _refuse_batches(store, exclusion, batch)
+        yield batch.select(_FOUND.names)
+
+
+def without_left_out(gaps: Iterable[Lost], source: Source, gone: Sequence[LeftOut]) -> list[Lost]:
     """The gaps in a source's queues that are not made by leaving messages out, and those whose queue offsets are given
     out again."""
-    every: dict[QueueName, Integers] = {}
-    for each in gone:
-        for queue, offsets in each.queued.items():
-            name = source.new_name(*queue)
-            every[name] = np.union1d(every[name], offsets) if name in every else offsets
-    return [gap for gap in gaps if gap.is_reused or gap.queue not in every or not _has_all(every[gap.queue], gap)]
+    return [gap for gap in gaps if gap.is_reused or not _is_left_out(gap, source.old_name(*gap.queue), gone)]
 
 
-def _has_all(offsets: Integers, gap: Lost) -> bool:
-    """Are all queue offsets of a gap among these?"""
-    first, stop = np.searchsorted(offsets, [gap.queue_offset, gap.queue_offset + gap.count]).tolist()
-    return bool(stop - first == gap.count)
+def _is_left_out(gap: Lost, queue: QueueName, gone: Sequence[LeftOut]) -> bool:
+    """Are all queue offsets of a gap among those that are left out?"""
+    stop = gap.queue_offset + gap.count
+    for first in range(gap.queue_offset, stop, _OFFSETS_AT_ONCE):
+        offsets = np.arange(first, min(stop, first + _OFFSETS_AT_ONCE), dtype=np.int64)
+        if not np.any([each.queued.are_in(offsets, *queue) for each in gone], axis=0).all():
+            return False
+    return True
 
 
 def _found(options: ReadOptions, exclusion: Exclusion, store: Snapshot) -> Iterator[pa.RecordBatch]:

@@ -56,7 +56,7 @@ def selected(
 
 def _without_excluded(source: Source, batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch without the messages that options leave out."""
-    if not batch.num_rows or not len(source.left_out):
+    if not batch.num_rows or not source.left_out:
         return batch
     return batch.filter(pa.array(~source.are_left_out(_integers(batch, "commitLogOffset"))))
 
@@ -210,7 +210,7 @@ def _that_wait(rows: Rows) -> Rows:
     waiting = rows.source.waiting
     for code, topic in enumerate(rows.topics):
         if waiting.begins_anew(topic):
-            rows = rows.only((rows.codes != code) | np.isin(rows.positions, waiting.positions))
+            rows = rows.only((rows.codes != code) | waiting.positions.are_in(rows.positions))
     return rows
 
 

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
@@ -138,7 +137,7 @@ class TierRows:
 
 
 def _source(number: int, log: TieredLog) -> Source:
-    return Source(number, log, Waiting(np.zeros(0, np.int64), is_one=True), {}, None)
+    return Source(number, log, Waiting.nothing(), {}, None)
 
 
 class _Opened:

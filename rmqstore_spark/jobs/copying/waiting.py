@@ -12,10 +12,9 @@ has physical offsets, which differ in a copy, and without a wheel the broker wou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,8 +36,12 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.timer import timer_time
 from rmqstore_spark.tables.messages import messages
 from rmqstore_spark.tables.picked import of_topics
-from rmqstore_spark.tables.registry import read_table
+from rmqstore_spark.tables.registry import table_batches
+from rmqstore_spark.waiting_numbers import WaitingNumbers
 
+Batches = Iterator[pa.RecordBatch]
+
+_PLACES = arrow_schema(["commitLogOffset"])
 _ANEW = frozenset({TIMER_TOPIC})
 _ALL_ANEW = frozenset({TIMER_TOPIC, SCHEDULE_TOPIC, *TRANSACTION_TOPICS})
 
@@ -48,12 +51,17 @@ class Waiting:
     """Messages of one store that wait in the broker's own topics.
 
     Attributes:
-        positions: for the topics that begin anew, the physical offsets of the messages that are copied; ascending.
+        positions: for the topics that begin anew, the physical offsets of the messages that are copied.
         is_one: whether the store is the only one that is copied.
     """
 
-    positions: npt.NDArray[np.int64]
+    positions: WaitingNumbers
     is_one: bool
+
+    @classmethod
+    def nothing(cls) -> Waiting:
+        """No message of one store waits."""
+        return cls(WaitingNumbers(_PLACES, iter(())), is_one=True)
 
     def begins_anew(self, topic: str) -> bool:
         """Do the queues of a topic get new queue offsets?"""
@@ -69,27 +77,30 @@ def waiting_of(store: Snapshot, options: ReadOptions, is_one: bool) -> Waiting:
     Raises:
         RmqStoreError: several stores become one, and this one has popped messages that nobody has acknowledged.
     """
-    found = [np.zeros(0, np.int64)]
+    return Waiting(WaitingNumbers(_PLACES, _that_wait(store, options, is_one)), is_one)
+
+
+def _that_wait(store: Snapshot, options: ReadOptions, is_one: bool) -> Batches:
+    """The places of messages that wait."""
     topics = store.known_topics | (WAITING_TOPICS if store.queues.may_lack_topics else frozenset())
     if TIMER_TOPIC in topics or (not is_one and SCHEDULE_TOPIC in topics):
-        delayed = _table(store, options, "delayed")
-        wanted = pc.equal(delayed["state"], "pending")
-        if is_one:
-            wanted = pc.and_(wanted, pc.equal(delayed["kind"], "timer"))
-        found.append(delayed.filter(wanted)["commitLogOffset"].to_numpy())
+        for delayed in _table(store, options, "delayed"):
+            wanted = pc.equal(delayed["state"], "pending")
+            if is_one:
+                wanted = pc.and_(wanted, pc.equal(delayed["kind"], "timer"))
+            yield delayed.filter(wanted).select(_PLACES.names)
     if TIMER_TOPIC in topics and is_one:
-        found.append(_popped_timers(store, options))
+        yield from _popped_timers(store, options)
     if not is_one:
         if HALF_TOPIC in topics or ROCKSDB_HALF_TOPIC in topics:
-            halves = _table(store, options, "transactions")
-            found.append(halves.filter(pc.equal(halves["state"], "open"))["commitLogOffset"].to_numpy())
+            for halves in _table(store, options, "transactions"):
+                yield halves.filter(pc.equal(halves["state"], "open")).select(_PLACES.names)
         _refuse_popped(store, options)
-    return Waiting(np.sort(np.concatenate(found)), is_one)
 
 
-def _table(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
-    """A whole table of a store."""
-    return read_table(replace(all_of(options), table=name, columns=None, given=frozenset()), [store])
+def _table(store: Snapshot, options: ReadOptions, name: str) -> Batches:
+    """The rows of a table of a store."""
+    return table_batches(replace(all_of(options), table=name, columns=None, given=frozenset()), [store])
 
 
 def all_of(options: ReadOptions) -> ReadOptions:
@@ -98,27 +109,22 @@ def all_of(options: ReadOptions) -> ReadOptions:
     return replace(options, mode=mode, selection=EVERYTHING, subscribe=frozenset(), starting_group=None)
 
 
-def _popped_timers(store: Snapshot, options: ReadOptions) -> npt.NDArray[np.int64]:
-    """The physical offsets of pop consumers' records in the timer topic that are not due yet: when a record is due, a
+def _popped_timers(store: Snapshot, options: ReadOptions) -> Batches:
+    """The places of pop consumers' records in the timer topic that are not due yet: when a record is due, a
     broker checks whether the popped message was acknowledged."""
     columns = ["realTopic", "properties", "commitLogOffset"]
-    timers = pa.Table.from_batches(
-        messages(store, all_of(options), of_topics(TIMER_TOPIC), columns), arrow_schema(columns)
-    )
-    is_pop = pc.starts_with(pc.fill_null(timers["realTopic"], ""), REVIVE_PREFIX)
-    timers = timers.filter(is_pop)
-    if timers.num_rows == 0:
-        return np.zeros(0, np.int64)
-    out = pc.map_lookup(timers["properties"].combine_chunks(), "TIMER_OUT_MS", "last")
     until = timer_time(store.root, store.files)
-    is_due = np.array([text is None or not text.isdecimal() or int(text) > until for text in out.to_pylist()], bool)
-    return timers["commitLogOffset"].to_numpy()[is_due]  # type: ignore[no-any-return]
+    for timers in messages(store, all_of(options), of_topics(TIMER_TOPIC), columns):
+        timers = timers.filter(pc.starts_with(pc.fill_null(timers["realTopic"], ""), REVIVE_PREFIX))
+        out = pc.map_lookup(timers["properties"], "TIMER_OUT_MS", "last").to_pylist()
+        is_due = [text is None or not text.isdecimal() or int(text) > until for text in out]
+        yield timers.filter(pa.array(is_due, pa.bool_())).select(_PLACES.names)
 
 
 def _refuse_popped(store: Snapshot, options: ReadOptions) -> None:
     if not any(topic.startswith(REVIVE_PREFIX) for topic in store.known_topics):
         return
-    popped = _table(store, options, "inflight").num_rows
+    popped = sum(map(len, _table(store, options, "inflight")))
     if popped:
         raise RmqStoreError(
             f"{store.root}: expected no message that a group has popped and not acknowledged, found {popped:,}: they "

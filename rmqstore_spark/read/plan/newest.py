@@ -1,10 +1,9 @@
 """The newest message of each key of each queue of compaction topics (compacted.py).
 
 Messages that are superseded are let go at once. Those that are left wait in the order of their keys, in files where
-they are many, so that what is held does not grow with the keys: but 8 bytes for each message that is chosen.
+they are many, so that what is held does not grow with the keys; and so do the places of those that are chosen.
 """
 
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -12,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rmqstore_spark.sorting import IN_MEMORY, Batches, in_order
+from rmqstore_spark.sorting import IN_MEMORY, Batches, begins, in_order
 from rmqstore_spark.store.format.message import are_queued
+from rmqstore_spark.waiting_numbers import WaitingNumbers
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "sysFlag", "commitLogOffset", "body"]
 _NO_SPACES = "\x85\xa0\u2007\u202f"  # for Java, unlike Python
@@ -223,25 +222,19 @@ def _joined(spans: _Longs) -> _Longs:
     """Spans in order, those that touch one another as one."""
     firsts, lasts = spans[:, np.argsort(spans[0], kind="stable")]
     lasts = np.maximum.accumulate(lasts)
-    begins = np.flatnonzero(np.append(True, firsts[1:] - 1 > lasts[:-1]))
-    return np.stack([firsts[begins], lasts[np.append(begins[1:], len(lasts)) - 1]])
+    starts = np.flatnonzero(np.append(True, firsts[1:] - 1 > lasts[:-1]))
+    return np.stack([firsts[starts], lasts[np.append(starts[1:], len(lasts)) - 1]])
 
 
 def chosen(rows: Batches, pieces: int) -> list[_Longs]:
-    """The last values of keys: the positions of their messages in each of so many pieces, ascending.
+    """The last values of keys: the positions of their messages in each of so many pieces, ascending. Many are in a file
+    that is mapped.
 
     Args:
         rows: what Newest gives.
     """
-    found: list[list[_Longs]] = [[np.empty(0, np.int64)] for _ in range(pieces)]
-    keys = [(name, "ascending") for name in _CHOSEN.names]
-    for batch in in_order(_CHOSEN, _last_values(in_order(_ROWS, rows, _ORDER)), keys):
-        numbers, positions = (column.to_numpy() for column in batch.columns)
-        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        for start, stop in itertools.pairwise(edges):
-            if start < stop:
-                found[numbers[start]].append(positions[start:stop].copy())
-    return [np.concatenate(each) for each in found]
+    found = WaitingNumbers(_CHOSEN, _last_values(in_order(_ROWS, rows, _ORDER)))
+    return [found.of(piece) for piece in range(pieces)]
 
 
 def _last_values(ordered: Batches) -> Batches:
@@ -250,9 +243,9 @@ def _last_values(ordered: Batches) -> Batches:
     left = _ROWS.empty_table()
     for batch in ordered:
         rows = pa.concat_tables([left, pa.Table.from_batches([batch])]).combine_chunks()
-        firsts = rows.take(pa.array(np.flatnonzero(_begins(rows, [*_KEY, "isOwn"]))))
-        begins = np.flatnonzero(_begins(firsts, _KEY))
-        left = firsts.slice(int(begins[-1])) if len(begins) else firsts
+        firsts = rows.take(pa.array(np.flatnonzero(begins(rows, [*_KEY, "isOwn"]))))
+        starts = np.flatnonzero(begins(firsts, _KEY))
+        left = firsts.slice(int(starts[-1])) if len(starts) else firsts
         yield from _counting(firsts.slice(0, len(firsts) - len(left)))
     yield from _counting(left)
 
@@ -261,22 +254,11 @@ def _counting(firsts: pa.Table) -> Batches:
     """Of each key one of its one or two rows, if it is a value."""
     if not len(firsts):
         return
-    begins = np.flatnonzero(_begins(firsts, _KEY))
+    starts = np.flatnonzero(begins(firsts, _KEY))
     offsets = firsts["queueOffset"].to_numpy()
-    others = np.append(begins[1:], len(firsts)) - 1  # the row of the compaction log, or the same one
-    rows = firsts.take(pa.array(np.where(offsets[others] > offsets[begins], others, begins)))
+    others = np.append(starts[1:], len(firsts)) - 1  # the row of the compaction log, or the same one
+    rows = firsts.take(pa.array(np.where(offsets[others] > offsets[starts], others, starts)))
     yield from rows.filter(rows["hasBody"]).select(_CHOSEN.names).to_batches()
-
-
-def _begins(rows: pa.Table, names: Sequence[str]) -> _Flags:
-    """Which rows are unlike those before them in some columns, none of which has a null?"""
-    is_first = np.ones(len(rows), bool)
-    if len(rows):
-        is_first[1:] = False
-        for name in names:
-            values = rows[name].combine_chunks()
-            is_first[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
-    return is_first
 
 
 def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, _Longs]]:
