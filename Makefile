@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-long interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
+.PHONY: help demo test test-fast test-long test-nightly interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
 	sanitize sanitize-machine sanitize-portable sanitize-threads fuzz fuzz-memory mutants test-spark41 test-engines clean
 
 help: ## list the targets
@@ -37,7 +37,10 @@ test: build ## run the tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest -n $$(($$(nproc) + 1)) -m "not long" $(ARGS)
 
 test-long: build ## run the others: most with brokers, clusters of machines, kills, every bit of a store
-	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m long $(ARGS)
+	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m "long and not nightly" $(ARGS)
+
+test-nightly: build ## run what is left: further combinations of what test-long tries
+	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m nightly $(ARGS)
 
 # One worker more than there are cores, as some wait for the disk.
 test-fast: build ## run the quick tests, without Spark and brokers, on all cores

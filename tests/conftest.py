@@ -106,6 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("slow"):
             raise pytest.UsageError(f"{item.nodeid} is long and not slow: `make test-fast` would run it")
+        if item.get_closest_marker("nightly") and not item.get_closest_marker("long"):
+            raise pytest.UsageError(f"{item.nodeid} is nightly and not long: `make test` would run it")
     items.sort(key=order)
     if hasattr(config, "workerinput"):
         groups = list(dict.fromkeys(TOGETHER.values()))

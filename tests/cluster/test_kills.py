@@ -133,8 +133,18 @@ def is_at_work(driver: Driver, job: Callable[..., Any], store: Path, notes: Path
     return True
 
 
-@pytest.mark.parametrize("kill", [an_executor, its_python, a_worker])
-@pytest.mark.parametrize("job", [read, shuffle, write, stream])
+# Each job and each kill; all pairs at night.
+PAIRS = [(read, an_executor), (shuffle, a_worker), (write, its_python), (stream, an_executor)]
+
+
+@pytest.mark.parametrize(
+    ("job", "kill"),
+    [
+        pytest.param(job, kill, marks=() if (job, kill) in PAIRS else pytest.mark.nightly)
+        for job in (read, shuffle, write, stream)
+        for kill in (an_executor, its_python, a_worker)
+    ],
+)
 def test_a_kill(
     machines: Machines, driver: Driver, store: Path, job: Callable[..., Any], kill: Callable[[Cluster], None]
 ) -> None:

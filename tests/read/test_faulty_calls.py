@@ -22,6 +22,7 @@ from support.patience import HANG
 
 TESTS = Path(__file__).resolve().parents[1]
 SAMPLE = TESTS.parent / "sample_store"
+NIGHTLY = [pytest.mark.long, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +55,10 @@ def flavour(name: str) -> Callable[[Path], Path]:
     ("make", "step"),
     [
         pytest.param(sample, 300, id="sample"),
-        pytest.param(sample, 30, id="sample closely", marks=pytest.mark.long),
+        pytest.param(sample, 30, id="sample closely", marks=NIGHTLY),
         pytest.param(long_queue, 20, id="a long queue", marks=pytest.mark.long),
         *(
-            pytest.param(flavour(name), 150, id=name, marks=pytest.mark.long)
+            pytest.param(flavour(name), 150, id=name, marks=NIGHTLY if name.endswith("v2") else pytest.mark.long)
             for name in ("batchcq", "dledger", "rocksdb-all", "rocksdb-all-v2", "system", "tiered")
         ),
     ],
@@ -77,7 +78,7 @@ def test_rows_are_right_or_it_is_told(
     ("remote", "step", "some"),
     [
         pytest.param([], 150, 1, id="disk"),
-        pytest.param([], 61, 5, id="disk closely", marks=pytest.mark.long),
+        pytest.param([], 61, 5, id="disk closely", marks=NIGHTLY),
         pytest.param(["--remote"], 13, 4, id="bucket", marks=pytest.mark.long),
     ],
 )

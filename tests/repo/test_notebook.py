@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 LONG = pytest.mark.long
+NIGHTLY = [LONG, pytest.mark.nightly]
 # In both places where Jupyter may start.
 PLACES = {
     "after_a_crash.ipynb": ROOT,
@@ -103,7 +104,7 @@ CASES = [
     pytest.param(
         "follow_one_message", golden_store, ["retry delayed", "%DLQ%failing-group", "UNKNOW-0"], True, marks=LONG
     ),
-    pytest.param("follow_one_message", damaged_store, ["retry delayed"], True, marks=LONG),
+    pytest.param("follow_one_message", damaged_store, ["retry delayed"], True, marks=NIGHTLY),
     (
         "follow_one_message",
         empty_store,
@@ -111,10 +112,10 @@ CASES = [
         False,
     ),
     pytest.param("explore_store", binary_store, ["0x", "No message has a key", "have no properties"], True, marks=LONG),
-    pytest.param("explore_store", golden_store, ["plain-17", "storeHost"], True, marks=LONG),
-    pytest.param("explore_store", empty_store, ["No topic of users", "No message has a key"], False, marks=LONG),
+    pytest.param("explore_store", golden_store, ["plain-17", "storeHost"], True, marks=NIGHTLY),
+    pytest.param("explore_store", empty_store, ["No topic of users", "No message has a key"], False, marks=NIGHTLY),
     pytest.param("follow_a_broker", binary_store, ["0 rows", "No message came meanwhile."], False, marks=LONG),
-    pytest.param("follow_a_broker", golden_store, ["0 rows", "No message came meanwhile."], False, marks=LONG),
+    pytest.param("follow_a_broker", golden_store, ["0 rows", "No message came meanwhile."], False, marks=NIGHTLY),
 ]
 
 

@@ -14,6 +14,7 @@ from support.patience import HANG
 
 LIMIT = 256
 LONG = [pytest.mark.slow, pytest.mark.long]
+NIGHTLY = [*LONG, pytest.mark.nightly]
 
 COMMON = """
 import json, os, resource, shutil, sys
@@ -100,7 +101,9 @@ def run(script: str, *arguments: object) -> list[Any]:
     "queues",
     [
         *(1, 600),
-        *(pytest.param(count, marks=LONG) for count in (512, 1000, 3000)),
+        pytest.param(512, marks=LONG),
+        pytest.param(1000, marks=NIGHTLY),
+        pytest.param(3000, marks=LONG),
     ],
 )
 def test_of_any_number_of_queues(home: Path, queues: int) -> None:
@@ -112,8 +115,15 @@ def test_of_any_number_of_queues(home: Path, queues: int) -> None:
     assert found == each | all_ | others | {"segments": found["segments"], "check": 0, "check of the copy": 0}
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize(("queues", "most", "step"), [(3, 80, 3), pytest.param(600, 300, 9, marks=LONG)])
+@pytest.mark.parametrize(
+    ("queues", "most", "step", "overwrite"),
+    [
+        (3, 80, 3, False),
+        (3, 80, 3, True),
+        pytest.param(600, 300, 9, False, marks=LONG),
+        pytest.param(600, 300, 9, True, marks=NIGHTLY),
+    ],
+)
 def test_all_or_nothing_with_any_limit(home: Path, queues: int, most: int, step: int, overwrite: bool) -> None:
     """What is missing is missed before the messages count."""
     outcomes = set()
