@@ -1,5 +1,5 @@
 """From Arrow's filter expressions to a Selection. Who uses one evaluates the whole expression again, so a Selection may
-be less strict.
+be less strict; where it says the same of every message, that can be spared.
 
 pyarrow shows an expression as a text, as Substrait, and as what is pickled of it; docs/decisions.md says why it is
 taken from the last.
@@ -25,7 +25,7 @@ from rmqstore_spark.query.conditions import (
     one_of_numbers,
     one_of_texts,
 )
-from rmqstore_spark.query.selection import ALL, EVERYTHING, Selection
+from rmqstore_spark.query.selection import ALL, EVERYTHING, REPLACEMENT, Selection
 
 _OPERATORS = {"equal": "=", "not_equal": "!=", "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<="}
 _OPPOSITE = {"=": "!=", "!=": "=", ">": "<=", ">=": "<", "<": ">=", "<=": ">"}
@@ -62,10 +62,12 @@ class Understood:
     Attributes:
         selection: has all messages for which the expression is true, and maybe more.
         columns: the columns that the expression needs; None where that is not understood.
+        is_exact: whether the selection has no other messages than those for which the expression is true.
     """
 
     selection: Selection
     columns: frozenset[str] | None
+    is_exact: bool
 
 
 def understood(expression: pc.Expression) -> Understood:
@@ -74,8 +76,8 @@ def understood(expression: pc.Expression) -> Understood:
     try:
         node = _parsed(expression)
     except (_UnknownError, pa.ArrowException, ValueError, LookupError, TypeError, AttributeError):
-        return Understood(EVERYTHING, None)
-    return Understood(_selected(node, True), frozenset(_columns(node)))
+        return Understood(EVERYTHING, None, False)
+    return Understood(_selected(node, True), frozenset(_columns(node)), _is_exact(node))
 
 
 # ---- from what is pickled of an expression to a tree
@@ -177,6 +179,17 @@ def _selected(node: _Node, asked: bool) -> Selection:
             if not options["ignore_case"].as_py():
                 return of_topics_with(options["pattern"].as_py())
     return EVERYTHING
+
+
+def _is_exact(node: _Node) -> bool:
+    """Does _selected() say the same as an expression? Known of a topic's name alone, which engines ask for most; not of
+    one with U+FFFD, which rows also have in the place of bytes that are no UTF-8."""
+    match node:
+        case _Call("and_kleene", arguments):
+            return all(map(_is_exact, arguments))
+        case _Call("equal", (_Field("topic"), _Literal(value)) | (_Literal(value), _Field("topic"))):
+            return value.is_valid and _is_text(value.type) and REPLACEMENT not in value.as_py()
+    return False
 
 
 def _compared(column: str, operator: str, value: pa.Scalar, asked: bool) -> Selection:

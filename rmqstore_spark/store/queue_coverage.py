@@ -14,6 +14,7 @@ closing blank is left to be checked.
 """
 
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -325,8 +326,10 @@ def _wrapped(number: int) -> int:
 def liars(store: Snapshot, ends: list[QueueEnd]) -> list[Queue]:
     """The queues of which the log does not confirm one of these units: mostly the first and the last one of a queue."""
     found: list[Queue] = []
-    ends = sorted(ends, key=lambda end: end[1][0])
-    places = np.array([place for _, place in ends], np.int64).reshape(-1, 3)
+    numbers = itertools.chain.from_iterable(place for _, place in ends)
+    places = np.fromiter(numbers, np.int64, 3 * len(ends)).reshape(-1, 3)
+    order = np.argsort(places[:, 0], kind="stable")
+    ends, places = [ends[at] for at in order.tolist()], places[order]
     parts: list[tuple[Extent, int, int]] = []
     first = 0
     while first < len(ends):

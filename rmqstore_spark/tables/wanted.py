@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.acero as acero
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
@@ -26,7 +27,7 @@ class Wanted:
         options: the read that has all rows which may pass the filter, and maybe more.
         whole: the schema of all columns that can be asked for.
         needed: the columns to read.
-        filter: the rows wanted; None: all.
+        filter: the rows wanted of those that are read; None: all.
         columns: the columns wanted, or what is to be computed.
         schema: their schema.
     """
@@ -51,10 +52,12 @@ class Wanted:
         schema = ds.Scanner.from_batches(iter(()), schema=whole, columns=asked).projected_schema
         if filter is None:
             return cls(options, whole, _needed(whole, asked, frozenset()), None, asked, schema)
-        whole.empty_table().filter(filter)  # a filter that does not fit is an error before anything is read
+        _filtered(whole.empty_table(), filter)  # a filter that does not fit is an error before anything is read
         known = understood(filter)
-        needed = _needed(whole, asked, known.columns)
-        return cls(_narrowed(options, known.selection), whole, needed, filter, asked, schema)
+        narrowed = _narrowed(options, known.selection)
+        if known.is_exact and _has_messages_only(narrowed):
+            return cls(narrowed, whole, _needed(whole, asked, frozenset()), None, asked, schema)
+        return cls(narrowed, whole, _needed(whole, asked, known.columns), filter, asked, schema)
 
     def without_columns(self) -> "Wanted":
         """The same rows, with no columns but those that the filter needs."""
@@ -65,12 +68,23 @@ class Wanted:
     def rows(self, batches: Batches) -> Batches:
         """What is wanted of the rows that were read."""
         if self.filter is not None:
-            batches = (batch.filter(self.filter) for batch in batches)
+            wanted, filter = batches, self.filter
+            batches = (
+                part for batch in wanted for part in _filtered(pa.Table.from_batches([batch]), filter).to_batches()
+            )
         rows = (batch for batch in batches if batch.num_rows)
         if isinstance(self.columns, dict):
             reader = pa.RecordBatchReader.from_batches(pa.schema(map(self.whole.field, self.needed)), rows)
             return ds.Scanner.from_batches(reader, columns=self.columns).to_batches()  # type: ignore[no-any-return]
         return rows if self.columns == self.needed else (batch.select(self.columns) for batch in rows)
+
+
+def _filtered(rows: pa.Table, filter: pc.Expression) -> pa.Table:
+    """The rows for which a filter is true. As `Table.filter`, which wakes Arrow's threads: that takes longer than to
+    filter as few rows as a batch has."""
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+    keep = acero.Declaration("filter", acero.FilterNodeOptions(filter))
+    return acero.Declaration.from_sequence([source, keep]).to_table(use_threads=False)
 
 
 def dataset_schema(options: ReadOptions) -> pa.Schema:
@@ -82,6 +96,13 @@ def dataset_schema(options: ReadOptions) -> pa.Schema:
     if options.table == MESSAGES:
         return arrow_schema(options.columns or DEFAULT_COLUMNS)
     return schema_of(table_of(options), options.columns)
+
+
+def _has_messages_only(options: ReadOptions) -> bool:
+    """Are the rows of a read the selected messages as they are stored, and nothing else, such as a row for damage?"""
+    if options.table != MESSAGES or options.mode == "PERMISSIVE":
+        return False
+    return not options.as_original and not options.compacted
 
 
 def _narrowed(options: ReadOptions, selection: Selection) -> ReadOptions:

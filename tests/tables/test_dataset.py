@@ -71,6 +71,15 @@ def in_duckdb(query: str, **datasets: StoreDataset) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
+def damage(store: Path) -> None:
+    """Change a byte in each of some messages of a copy of sample_store."""
+    path = next((store / "commitlog").iterdir())
+    data = bytearray(path.read_bytes())
+    for at in range(5000, 60_000, 9000):
+        data[at] ^= 0xFF
+    path.write_bytes(data)
+
+
 # ---- the rows are those of the filtered full scan
 
 
@@ -109,11 +118,7 @@ def test_random_expressions_over_a_store_with_a_past(rng: random.Random, tmp_pat
 def test_random_expressions_over_damage(rng: random.Random, tmp_path: Path) -> None:
     """A row that stands for damage is like any other."""
     shutil.copytree(SAMPLE, tmp_path / "store")
-    path = next((tmp_path / "store" / "commitlog").iterdir())
-    data = bytearray(path.read_bytes())
-    for at in range(5000, 60_000, 9000):
-        data[at] ^= 0xFF
-    path.write_bytes(data)
+    damage(tmp_path / "store")
     store = Store(tmp_path / "store", mode="PERMISSIVE")
     names = [*SELECTED_BY, "corrupt"]
     whole = store.messages(names).read_all()
@@ -161,6 +166,38 @@ def test_what_no_selection_says(whole: pa.Table, expression: pc.Expression, colu
     assert known.selection == EVERYTHING
     assert known.columns == columns
     assert Store(SAMPLE).dataset().to_table(["keys"], expression).equals(whole.filter(expression).select(["keys"]))
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_exact"),
+    [
+        (f("topic") == "Plain", True),
+        (pc.scalar("Plain") == f("topic"), True),
+        ((f("topic") == "Plain") & (f("topic") == "Ordered"), True),
+        ((f("topic") == "Plain") & (f("keys") == "a"), False),
+        ((f("topic") == "Plain") | (f("topic") == "Ordered"), False),
+        (f("topic") == "\ufffd", False),
+        (f("topic") == pa.scalar(None, pa.string()), False),
+        (f("keys") == "a", False),
+    ],
+    ids=str,
+)
+def test_a_selection_that_says_it_all(whole: pa.Table, expression: pc.Expression, is_exact: bool) -> None:
+    assert understood(expression).is_exact == is_exact
+    assert Store(SAMPLE).dataset().to_table(["keys"], expression).equals(whole.filter(expression).select(["keys"]))
+
+
+@pytest.mark.parametrize("how", [{"asOriginal": True}, {"mode": "PERMISSIVE"}], ids=str)
+def test_rows_of_a_topic_where_not_all_rows_are_stored_messages(tmp_path: Path, how: dict[str, Any]) -> None:
+    """Their topic is told anew, or a row without a topic tells of damage."""
+    shutil.copytree(SAMPLE, tmp_path / "store")
+    if "mode" in how:
+        damage(tmp_path / "store")
+    store, names = Store(tmp_path / "store"), ["topic", "commitLogOffset", "corrupt"]
+    whole = store.messages(names, **how).read_all()
+    for topic in [topic for topic in set(whole["topic"].to_pylist()) if topic is not None]:
+        found = store.dataset(columns=names, **how).to_table(filter=f("topic") == topic)
+        assert found.equals(whole.filter(f("topic") == topic)), topic
 
 
 def test_another_way_of_writing_expressions_reads_all(monkeypatch: pytest.MonkeyPatch, whole: pa.Table) -> None:

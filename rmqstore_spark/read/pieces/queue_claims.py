@@ -157,7 +157,7 @@ class QueueClaims:
             # A tags code that is no int is not a hash, but an address in consumequeue_ext/.
             is_hash = units.tags_codes == units.tags_codes.astype(np.int32)
             keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash
-        kept = units.only(keep)
+        kept = units if keep.all() else units.only(keep)
         return self._in_time(kept, narrow, reader) if ascends else kept
 
     def _have_rows_in(
@@ -201,6 +201,9 @@ class QueueClaims:
 
 def _merged(parts: list[QueueBlock]) -> Claims:
     """The units of several queues, ordered by position."""
-    units = QueueBlock.joined(parts)
-    order = np.argsort(units.positions, kind="stable")
-    return Claims(units.positions[order], units.sizes[order].astype(np.int32), units.queue_offsets[order])
+    parts = parts or [QueueBlock.of(b"")]
+    positions = np.concatenate([units.positions for units in parts])
+    sizes = np.concatenate([units.sizes for units in parts])
+    queue_offsets = np.concatenate([units.queue_offsets for units in parts])
+    order = np.argsort(positions, kind="stable")
+    return Claims(positions[order], sizes[order].astype(np.int32), queue_offsets[order])

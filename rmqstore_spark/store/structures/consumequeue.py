@@ -24,7 +24,7 @@ from rmqstore_spark.store.structures.proofs import Proof, proof_of
 UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
 FEW_UNITS = 128  # units that are read in one request rather than searched
 _PROVED = 12  # bytes: position and size. A broker that is writing the unit may not have written what follows.
-_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # units per read in a walk along a queue: from small to large
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 2048, 64 * 1024  # units per read in a walk along a queue: from small to large
 
 
 class QueueName(NamedTuple):
