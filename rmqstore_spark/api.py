@@ -229,9 +229,8 @@ class Store(TableMethods):
 
         found = histories(self._options({}), required("name", name))
         if len(found) == 1:
-            return found[0][1]
-        tables = [table.append_column("store", pa.repeat(root, table.num_rows)) for root, table in found]
-        return pa.concat_tables(tables).sort_by("timestamp")
+            return found[0].drop_columns("store")
+        return pa.concat_tables(found).sort_by("timestamp")
 
     def explain(self, columns: Names | None = None, **options: Unpack[MessageOptions]) -> None:
         """Print how `messages` with these options would find its rows, why, and how many bytes it would read.

@@ -10,7 +10,7 @@ from rmqstore_spark.cli.output import Output, code_after
 from rmqstore_spark.cli.parameters import Command, SourceOption
 from rmqstore_spark.cli.template import Template
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 
 # By the field of Output, the parameter that it comes from.
 _OUTPUT = {

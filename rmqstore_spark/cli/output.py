@@ -16,7 +16,7 @@ from rmqstore_spark.cli.parameters import ROWS_SHOWN
 from rmqstore_spark.cli.template import Template
 from rmqstore_spark.errors import OptionError, counted, one_line
 from rmqstore_spark.query.options import Use, check_columns, going_with
-from rmqstore_spark.read.run.told import Listener
+from rmqstore_spark.read.run.damage_reports import Listener
 from rmqstore_spark.sorting import in_order
 
 # The columns of messages in a table if none are named; the first ones fit into a terminal of 80 columns.

@@ -39,8 +39,8 @@ from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of
 from rmqstore_spark.read.plan.related import refuse_copies
+from rmqstore_spark.read.run.damage_reports import heard
 from rmqstore_spark.read.run.stored import StoredUnits
-from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.format.message import Header

@@ -79,6 +79,7 @@ SCHEMA = pa.schema(
     ]
 )
 
+STORE = pa.field("store", TEXT)  # whose messages they are, where several stores are asked
 _SORTED = pa.schema([*SCHEMA, ("order", LONG)])
 _ORDER = [("timestamp", "ascending"), ("order", "ascending")]
 _IN_QUEUE = ["topic", "queueId", "queueOffset", "commitLogOffset", "msgId"]
@@ -103,14 +104,19 @@ class Event(NamedTuple):
     commit_log_offset: int | None
 
 
-def histories(options: ReadOptions, name: str) -> list[tuple[str, pa.Table]]:
-    """The events of the messages with a key or id in each of the stores that options name, by the store's directory.
+def histories(options: ReadOptions, name: str) -> list[pa.Table]:
+    """The events of the messages with a key or id in each of the stores that options name, with the column `store`.
 
     Raises:
         RmqStoreError: a store cannot be read; and as by events().
     """
     files = files_of(options)
-    return again(lambda: [(store.root, history(store, options, name)) for store in open_stores(options, files)])
+
+    def of(store: Snapshot) -> pa.Table:
+        found = history(store, options, name)
+        return found.append_column(STORE, pa.repeat(pa.scalar(store.root, TEXT), len(found)))
+
+    return again(lambda: [of(store) for store in open_stores(options, files)])
 
 
 def all_events(options: ReadOptions, name: str) -> tuple[pa.Schema, Batches]:
@@ -124,11 +130,11 @@ def all_events(options: ReadOptions, name: str) -> tuple[pa.Schema, Batches]:
     if len(stores) == 1:
         first = iter(stores)  # opened again where files are deleted meanwhile
         return SCHEMA, begun_again(lambda: events(next(first, None) or open_stores(options, files)[0], options, name))
-    schema = SCHEMA.append(pa.field("store", TEXT))
+    schema = SCHEMA.append(STORE)
 
     def of_each() -> Batches:
-        for root, table in histories(options, name):
-            yield from table.append_column("store", pa.repeat(root, table.num_rows)).cast(schema).to_batches()
+        for table in histories(options, name):
+            yield from table.to_batches()
 
     return schema, in_order(schema, of_each(), [("timestamp", "ascending")])
 
@@ -158,7 +164,7 @@ def events(store: Snapshot, options: ReadOptions, name: str) -> Batches:
     units = WaitingRows(_UNITS, _once(in_order(_UNITS, _units(store, options, name), _BY_MESSAGE)))
     traces = WaitingRows(_UNITS, _traces(units))
     found = itertools.chain(
-        (_event(store, told.unit, told.parked_at) for told in _told(units)),
+        (_event(store, each.unit, each.parked_at) for each in _of_messages(units)),
         _rollbacks(store, options, units),
         _popped(store, options, units),
         _traced(units, traces, name),
@@ -247,7 +253,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Unit]:
                 yield dict(zip(batch.schema.names, row, strict=True))
 
 
-class _Told(NamedTuple):
+class _OfMessage(NamedTuple):
     """A unit, and what other units of its message tell of it.
 
     Attributes:
@@ -260,7 +266,7 @@ class _Told(NamedTuple):
     is_committed: bool
 
 
-def _told(units: WaitingRows) -> Iterator[_Told]:
+def _of_messages(units: WaitingRows) -> Iterator[_OfMessage]:
     """The units but for traces, message by message."""
     parked: dict[tuple[Any, ...], int] = {}
     is_committed = False
@@ -275,7 +281,7 @@ def _told(units: WaitingRows) -> Iterator[_Told]:
             parked[name] = min(unit["commitLogOffset"], parked.get(name, unit["commitLogOffset"]))
         is_committed = is_committed or bool(unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT)
         own: int = unit["commitLogOffset"]
-        yield _Told(unit, parked.get(name, own), is_committed)
+        yield _OfMessage(unit, parked.get(name, own), is_committed)
 
 
 # ---- the meaning of each unit
@@ -358,7 +364,7 @@ def _list(name: str, text: str | None) -> str:
 
 def _rollbacks(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterator[Event]:
     """For each transaction without a committed message, the event that ended it."""
-    halves = (told.unit for told in _told(units) if told.unit["topic"] in _HALF_TOPICS and not told.is_committed)
+    halves = (each.unit for each in _of_messages(units) if each.unit["topic"] in _HALF_TOPICS and not each.is_committed)
     while some := list(itertools.islice(halves, _AT_ONCE)):
         yield from _rollbacks_of(store, options, some)
 
@@ -377,8 +383,8 @@ def _rollbacks_of(store: Snapshot, options: ReadOptions, halves: list[Unit]) -> 
             ended = [by_place.get((op["queueId"], offset)) for offset in names]
         for half in ended:
             if half is not None:
-                told = _of(op, "rolled back", f"for {half['realTopic']}", half["properties"].get("PGROUP"))
-                yield told._replace(msg_id=half["msgId"])
+                event = _of(op, "rolled back", f"for {half['realTopic']}", half["properties"].get("PGROUP"))
+                yield event._replace(msg_id=half["msgId"])
 
 
 def _popped(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterator[Event]:
@@ -397,8 +403,8 @@ def _popped(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterat
             unit = found.get((row["topic"], row["queueId"], row["queueOffset"]))
             if unit is not None:
                 until = _time(row["visibleTimestamp"] // 1000).removeprefix(", due ")
-                told = _of(unit, "popped", f"not acknowledged, invisible until {until}", row["group"])
-                yield told._replace(timestamp=row["popTimestamp"], commit_log_offset=None)
+                event = _of(unit, "popped", f"not acknowledged, invisible until {until}", row["group"])
+                yield event._replace(timestamp=row["popTimestamp"], commit_log_offset=None)
 
 
 def _in_topics(units: WaitingRows, topics: set[str]) -> Batches:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmqstore_spark.errors import RmqStoreError, counted
 from rmqstore_spark.query.options import parse_options
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 from rmqstore_spark.store.format.system_topics import (
     REVIVE_PREFIX,
     SCHEDULE_TOPIC,

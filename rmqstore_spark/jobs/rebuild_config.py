@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from rmqstore_spark.columns import TEXT, Column, as_schema
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.options import ReadOptions, parse_options
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.system_topics import DEAD_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_brokers_own

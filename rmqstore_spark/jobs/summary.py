@@ -15,7 +15,7 @@ from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, counted
 from rmqstore_spark.jobs.pending import Pending, pending
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.again import again
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit

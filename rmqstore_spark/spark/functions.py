@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, TEXT, arrow_schema
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.jobs.history import SCHEMA, histories
+from rmqstore_spark.jobs.history import SCHEMA, STORE, histories
 from rmqstore_spark.query.option_texts import path_options, required
 from rmqstore_spark.query.options import CALL_OPTIONS, STORE_OPTIONS, Option, ReadOptions, option_texts, parse_options
 from rmqstore_spark.read.scan import Scan
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 # What Spark hands to a function: a column of a scalar's values, all the same, or the rows of a TABLE(...).
 Argument: TypeAlias = pa.Array | pa.RecordBatch
 
-_ASKED, _STORE = pa.field("asked", TEXT), pa.field("store", TEXT)
-_GET_COLUMNS = [*DEFAULT_COLUMNS, _STORE.name]
+_ASKED = pa.field("asked", TEXT)
+_GET_COLUMNS = [*DEFAULT_COLUMNS, STORE.name]
 GET_SCHEMA = arrow_schema(_GET_COLUMNS).append(_ASKED)
 _GET_OPTIONS = {name: option for name, option in CALL_OPTIONS.items() if name not in ("columns", "msgId")}
-HISTORY_SCHEMA = SCHEMA.append(_STORE).append(_ASKED)
+HISTORY_SCHEMA = SCHEMA.append(STORE).append(_ASKED)
 
 
 class Get:
@@ -45,7 +45,7 @@ class History:
 
     def eval(self, path: Argument, name: Argument, **options: Argument) -> Iterator[pa.RecordBatch]:
         """The events, in order of time for each name."""
-        return _rows(path, name, options, STORE_OPTIONS, _told)
+        return _rows(path, name, options, STORE_OPTIONS, _events)
 
 
 def register_functions(spark: "SparkSession") -> None:
@@ -60,9 +60,9 @@ def _got(given: dict[str, str], asked: str) -> Iterable[pa.RecordBatch]:
     return Scan(_options({**given, "msgId": required("id", asked)}), _GET_COLUMNS).batches()
 
 
-def _told(given: dict[str, str], asked: str) -> Iterable[pa.RecordBatch]:
-    for root, table in histories(_options(given), required("name", asked)):
-        yield from table.append_column(_STORE, pa.repeat(root, table.num_rows)).to_batches()
+def _events(given: dict[str, str], asked: str) -> Iterable[pa.RecordBatch]:
+    for table in histories(_options(given), required("name", asked)):
+        yield from table.to_batches()
 
 
 def _rows(

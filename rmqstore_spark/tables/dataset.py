@@ -46,7 +46,7 @@ class StoreDataset(ds.UnionDataset):  # type: ignore[misc]
 
     def heard_here(self) -> "StoreDataset":
         """The dataset for an engine that reads in threads of its own: what they meet is heard by those who listen where
-        this is called (read/run/told.py)."""
+        this is called (read/run/damage_reports.py)."""
         made = _filtered(self._options, self._filter)
         made._context = copy_context()
         return made

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from native_io import java_hashes
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
-from rmqstore_spark.read.run.told import say_if_unread
+from rmqstore_spark.read.run.damage_reports import say_if_unread
 from rmqstore_spark.sorting import WaitingRows, in_order
 from rmqstore_spark.store.format.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, MAP, TEXT, TEXTS, Column
 from rmqstore_spark.query.options import ReadOptions
-from rmqstore_spark.read.run.told import say_if_unread
+from rmqstore_spark.read.run.damage_reports import say_if_unread
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import group_entries
 from rmqstore_spark.tables.columns import batches

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import Numbers, Selection, Texts
-from rmqstore_spark.read.run.told import say_if_unread
+from rmqstore_spark.read.run.damage_reports import say_if_unread
 from rmqstore_spark.sorting import in_order
 from rmqstore_spark.store.format.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
@@ -52,7 +52,7 @@ class _Message(NamedTuple):
 
 
 # What a log or a database tells of a popped message: where several tell of the same one, the last of them counts.
-_TOLD = pa.schema(
+_SAID = pa.schema(
     [
         *(pa.field(name, TEXT) for name in ("group", "topic")),
         pa.field("queueId", INT),
@@ -88,8 +88,8 @@ def _now(store: Snapshot) -> int:
 
 def _popped(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows for messages in flight that are not popped in order."""
-    told = batches(_TOLD, _told(store, options))
-    for rows, begins in groups(_TOLD, told, _TOLD.names[:6], ["kind"]):
+    records = batches(_SAID, _records_of(store, options))
+    for rows, begins in groups(_SAID, records, _SAID.names[:6], ["kind"]):
         last = rows.take(pa.array(np.append(begins[1:], len(rows)) - 1))
         last = last.filter(pc.not_equal(last.column("kind"), _ACKNOWLEDGED))
         for batch in last.to_batches(_ROWS_AT_ONCE):
@@ -102,8 +102,8 @@ def _popped(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
             yield from batches(INFLIGHT.schema, flying)
 
 
-def _told(store: Snapshot, options: ReadOptions) -> Iterator[tuple[Any, ...]]:
-    """Rows of _TOLD: messages that were popped, and are invisible unless acknowledged; and acknowledgements."""
+def _records_of(store: Snapshot, options: ReadOptions) -> Iterator[tuple[Any, ...]]:
+    """Rows of _SAID: messages that were popped, and are invisible unless acknowledged; and acknowledgements."""
     now, first = _now(store), _MOST_TIME
     for record in _records(store, options, {"ck"}):
         pop_time, invisible = _number(record, "pt", _MOST_TIME), _number(record, "it", _MOST_TIME)
@@ -187,7 +187,7 @@ def _reconsumed(store: Snapshot, options: ReadOptions, rows: list[tuple[Any, ...
     """The number of earlier deliveries of messages that were popped from retry topics; others had none.
 
     Args:
-        rows: of _TOLD.
+        rows: of _SAID.
     """
     counts: dict[tuple[str, int, int], int] = {}
     queues: dict[tuple[str, int], list[int]] = {}

@@ -13,7 +13,7 @@ from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
-from rmqstore_spark.read.run.told import say_if_unread
+from rmqstore_spark.read.run.damage_reports import say_if_unread
 from rmqstore_spark.store.queue_bounds import Asked
 from rmqstore_spark.store.queue_times import QueueTimes, times_of
 from rmqstore_spark.store.snapshot import Snapshot

@@ -20,7 +20,7 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
-from rmqstore_spark.read.run.told import say_lost, say_passed_over
+from rmqstore_spark.read.run.damage_reports import say_lost, say_passed_over
 from rmqstore_spark.store.queue_bounds import Asked, ManyBounds, many_bounds
 from rmqstore_spark.store.snapshot import LogQueue, Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue

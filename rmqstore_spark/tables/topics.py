@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME, Column, as_schema
 from rmqstore_spark.query.options import ReadOptions
-from rmqstore_spark.read.run.told import say_if_unread
+from rmqstore_spark.read.run.damage_reports import say_if_unread
 from rmqstore_spark.store.format.system_topics import (
     DEAD_PREFIX,
     GIVEN_UP_TOPIC,

@@ -21,7 +21,7 @@ from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked
 from rmqstore_spark.read.pieces.task import Scanned, Task
 from rmqstore_spark.read.plan.prune import offsets_asked, ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
-from rmqstore_spark.read.run.told import say_passed_over
+from rmqstore_spark.read.run.damage_reports import say_passed_over
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.queue_coverage import Gaps, coverage_of_each
 from rmqstore_spark.store.snapshot import Snapshot

@@ -17,8 +17,8 @@ from rmqstore_spark import cores as cores_module
 from rmqstore_spark.cores import cores
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress, shown
+from rmqstore_spark.read.run.damage_reports import heard, say_passed_over
 from rmqstore_spark.read.run.parallel import Job, in_order
-from rmqstore_spark.read.run.told import heard, say_passed_over
 
 # ---- found out once
 

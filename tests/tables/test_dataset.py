@@ -26,7 +26,7 @@ from rmqstore_spark import DamagedStoreError, OptionError, Store
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.query.expressions import understood
 from rmqstore_spark.query.selection import EVERYTHING
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 from rmqstore_spark.tables.dataset import StoreDataset, StoreScanner
 from rmqstore_spark.tables.registry import TABLES
 

@@ -15,7 +15,7 @@ from rmqstore_spark.cli.parameters import FINDINGS_SHOWN, OF_FINDINGS, output_op
 from rmqstore_spark.cli.rows import few_at_once
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.findings import NOT_LOOKED_AT, Findings
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 from rmqstore_spark.sorting import WaitingRows
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table

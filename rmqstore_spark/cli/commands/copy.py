@@ -13,7 +13,7 @@ from rmqstore_spark.cli.parameters import FINDINGS_SHOWN, OF_FINDINGS, options_f
 from rmqstore_spark.cli.rows import few_at_once
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.options import COPY_OPTIONS, Use, of_stores
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 
 if TYPE_CHECKING:
     from rmqstore_spark.jobs.copy import Copied

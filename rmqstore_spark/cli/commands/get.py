@@ -9,7 +9,7 @@ from rmqstore_spark.cli.output import Batches, Output, first, found_code
 from rmqstore_spark.cli.parameters import body_options, one_path, options_for, output_options
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.query.options import MESSAGES, Use
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 
 
 @command(

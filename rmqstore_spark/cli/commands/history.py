@@ -8,7 +8,7 @@ from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.output import Output, found_code
 from rmqstore_spark.cli.parameters import group_option, one_path, options_for, output_options
 from rmqstore_spark.query.options import OPTIONS, Use, check_columns, understand
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 
 _FIRST = ["timestamp", "event", "topic", "group", "details", "queueId", "queueOffset"]  # of the columns in a table
 

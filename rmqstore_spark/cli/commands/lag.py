@@ -10,7 +10,7 @@ from rmqstore_spark.cli.output import Output, code_after, with_options
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.lag import BY, NEEDED
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 from rmqstore_spark.tables.registry import table
 
 _OF = table("offsets")

@@ -7,7 +7,7 @@ from rmqstore_spark.cli.output import MESSAGE_COLUMNS, Output, found_code
 from rmqstore_spark.cli.parameters import body_options, options_for, output_options, partition_option, some_paths
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.query.options import MESSAGES, Use
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 
 
 @command(

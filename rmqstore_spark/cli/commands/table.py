@@ -10,7 +10,7 @@ from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.output import Output, code_after, say_nothing
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 from rmqstore_spark.tables.registry import table
 
 _GROUP = "group"  # the column of consumer groups

@@ -13,7 +13,7 @@ from rmqstore_spark.cli.output import MESSAGE_COLUMNS, Output, found_code
 from rmqstore_spark.cli.parameters import LAST_SHOWN, body_options, one_path, options_for, output_options
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import Use
-from rmqstore_spark.read.run.told import heard
+from rmqstore_spark.read.run.damage_reports import heard
 
 _ALL = 1 << 62
 

@@ -15,8 +15,8 @@ from rmqstore_spark.read.pieces.pinned import hold_trusted
 from rmqstore_spark.read.pieces.queue_rows import QueueRows
 from rmqstore_spark.read.pieces.task import Covered, Indexed, Scanned, Task
 from rmqstore_spark.read.run.batch_maker import BadBody, BatchMaker
+from rmqstore_spark.read.run.damage_reports import say_passed_over
 from rmqstore_spark.read.run.parts import Parts
-from rmqstore_spark.read.run.told import say_passed_over
 from rmqstore_spark.read.run.unit_source import Step, UnitSource, replica_at
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.io.storage import Storage

@@ -8,8 +8,8 @@ import numpy as np
 from native_io import Filter
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.pieces.task import Chosen, Indexed, Queued, Range, Scanned
+from rmqstore_spark.read.run.damage_reports import say_mended
 from rmqstore_spark.read.run.find import SelectedUnits
-from rmqstore_spark.read.run.told import say_mended
 from rmqstore_spark.store.format.units import BatchBuilder, Positions, Run
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.segments import Damage
