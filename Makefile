@@ -102,10 +102,11 @@ sanitize: $(VENV)/.installed ## run the kernel's tests under AddressSanitizer an
 	@$(MAKE) --no-print-directory -j2 -Otarget sanitize-machine sanitize-portable
 
 sanitize-machine:
-	$(call run-sanitized,machine)
+	$(call run-sanitized,machine,,$(filter-out %/test_headers.py,$(wildcard tests/kernel/test_*.py)))
 
+# Those of code that is another one there: checksums, zlib, properties, sorted blocks, and what uses them.
 sanitize-portable:
-	$(call run-sanitized,portable,-DRMQ_PORTABLE)
+	$(call run-sanitized,portable,-DRMQ_PORTABLE,$(patsubst %,tests/kernel/test_%.py,batches conditions decode encode expand properties rocksdb scan select))
 
 # ThreadSanitizer, with the tests whose threads call the kernel at the same time. Python and Arrow are not compiled for
 # it: it sees their locks, and judges what the kernel does between them.
@@ -131,14 +132,14 @@ define build-sanitized
 		"$(CURDIR)/$(BIN)/python" setup.py -q build_ext
 endef
 
-# run-sanitized(directory, more compiler flags)
+# run-sanitized(directory, more compiler flags, tests)
 define run-sanitized
 	$(call build-sanitized,$(1),address$(COMMA)undefined,$(2))
 	cd $(SANITIZED)/$(1) && RMQ_SANITIZED=1 PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark" $(ARGS) \
-		$(or $(filter-out %/test_headers.py,$(wildcard tests/kernel/test_*.py)),$(error no kernel tests))
+		$(or $(3),$(error no kernel tests))
 endef
 
 # What it finds is left in tests/fuzz/failed/. ARGS="--only log --jobs 1 --keep 300".
@@ -153,8 +154,9 @@ fuzz-memory: $(VENV)/.installed ## the same, for memory that is read before it w
 mutants: build ## draw mutants of the package, and say which of them the quick tests do not notice; MINUTES=60
 	PYTHONPATH=.:tests $(BIN)/python -m mutants.run --minutes $(or $(MINUTES),60) $(ARGS)
 
+# The pages' examples are what the other tests do, in other words: they are run by the newest PySpark alone.
 test-spark41: build $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
-	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)
+	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" --ignore=tests/spark/test_docs.py $(ARGS)
 
 test-engines: build $(VENV_ENGINES)/.installed ## run the examples for Ray Data and Daft, and ClickHouse, which are large
 	$(VENV_ENGINES)/bin/python -m pytest tests/tables/test_engines.py $(ARGS)

@@ -18,7 +18,7 @@ from machine.trials import COMPARISONS, try_seed
 
 SECONDS = 60 / len(COMPARISONS)
 _LEAST = 5  # trials, however slow the machine
-_IN_CI = 10  # trials there: about as long, and the same however fast the machine is
+_IN_CI = 5  # trials there: half as long, and the same however fast the machine is
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from support import reading, remote
 from rmqstore_spark.errors import DamagedStoreError
 
 NAMES = [*reading.DEFAULT_COLUMNS, "corrupt"]
-TRIALS = int(os.environ.get("RMQ_TRIALS", "40"))  # more by hand
+TRIALS = int(os.environ.get("RMQ_TRIALS", "20"))  # more by hand
 
 
 def _files(is_remote: bool) -> Any:

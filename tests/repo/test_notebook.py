@@ -90,8 +90,14 @@ CASES = [
     ("after_a_crash", no_store, ["messages, all the same", "messages saved in merged, 0 lost"], True),
     ("after_a_crash", binary_store, ["Nothing is wrong with this store.", "nothing to save"], False),
     ("after_a_crash", damaged_store, ["messages, all the same", "lostMessages", "failing-group"], True),
-    ("after_a_crash", unwritten_store, ["unwrittenPages", "messages, all the same"], True),
-    ("after_a_crash", store_without_a_file, ["were in files that are no longer there", "all the same"], False),
+    pytest.param("after_a_crash", unwritten_store, ["unwrittenPages", "messages, all the same"], True, marks=NIGHTLY),
+    pytest.param(
+        "after_a_crash",
+        store_without_a_file,
+        ["were in files that are no longer there", "all the same"],
+        False,
+        marks=NIGHTLY,
+    ),
     ("after_a_crash", empty_store, ["Nothing is wrong with this store.", "The log has no damage"], False),
     ("follow_one_message", no_store, ["We follow the first.", "order-99"], True),
     pytest.param(
