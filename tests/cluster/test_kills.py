@@ -161,6 +161,7 @@ def test_a_kill(
 # ---- what Spark does by itself
 
 
+@pytest.mark.nightly
 def test_dynamic_allocation(machines: Machines, store: Path) -> None:
     """Executors that have nothing to do go away, and others come."""
     settings = {
@@ -194,7 +195,9 @@ def copy(spark: Any, path: str, into: str) -> None:
     spark.read.format("rmqstore").load(path).write.format("rmqstore").mode("append").save(into)
 
 
-@pytest.mark.parametrize(("memory", "is_written"), [("512m", False), ("1g", True)])
+@pytest.mark.parametrize(
+    ("memory", "is_written"), [pytest.param("512m", False, marks=pytest.mark.nightly), ("1g", True)]
+)
 def test_little_memory(machines: Machines, tmp_path: Path, memory: str, is_written: bool) -> None:
     """Bodies of 4 MB, as large as a broker takes. Python's modules take 380 MB of what it may have."""
     bodies = [bytes([number]) * (4_000_000 + number) for number in range(40)]

@@ -115,7 +115,14 @@ def write(spark: Any, path: str) -> None:
     rows.write.format("rmqstore").mode("append").save(path)
 
 
-@pytest.mark.parametrize("replace", SAID, ids=lambda replace: replace.__name__)
+# tests/read/test_pinned.py tries all of these in one process.
+HERE = (replacing.another, replacing.cut_and_gone_on, replacing.unmounted)
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [pytest.param(each, id=each.__name__, marks=() if each in HERE else pytest.mark.nightly) for each in SAID],
+)
 def test_each_way_to_read(machines: Machines, driver: Driver, replace: Callable[[Path], None]) -> None:
     path = on_each(machines, f"read-{replace.__name__}", replace)
     says = SAID[replace].format(root=re.escape(str(path)))
@@ -129,7 +136,10 @@ def test_each_way_to_read(machines: Machines, driver: Driver, replace: Callable[
         driver(read, str(path), ["keys"], limit=5)
 
 
-@pytest.mark.parametrize("replace", [replacing.another, replacing.older, replacing.gone])
+@pytest.mark.parametrize(
+    "replace",
+    [replacing.another, *(pytest.param(each, marks=pytest.mark.nightly) for each in (replacing.older, replacing.gone))],
+)
 def test_tables(machines: Machines, driver: Driver, replace: Callable[[Path], None]) -> None:
     path = on_each(machines, f"table-{replace.__name__}", replace)
     for name in TABLES:

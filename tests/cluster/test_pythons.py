@@ -107,6 +107,7 @@ def unpacked(archive: Path) -> Callable[[Path], None]:
     return unpack
 
 
+@pytest.mark.nightly
 def test_an_archive(machines: Machines, pythons: Pythons, store: Path) -> None:
     """With a relative PYSPARK_PYTHON. What goes quickly is not told in the driver's log."""
     settings = {"spark.archives": f"{pythons.archive}#environment"}

@@ -106,7 +106,10 @@ def killed_while_sending(leader: Broker, text: str) -> list[Record]:
     return acknowledged(client)
 
 
-@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
+@pytest.mark.parametrize(
+    "version",
+    [pytest.param(each, marks=() if each == NEWEST else pytest.mark.nightly) for each in usually(OLDEST, NEWEST)],
+)
 def test_leaders_are_killed(real: None, tmp_path: Path, version: str) -> None:
     with nodes_in(tmp_path, version) as nodes:
         zeroth = leader_of(nodes)

@@ -31,6 +31,7 @@ PAUSE = 0 if LONG else 20  # milliseconds after a message, of each of three thre
 PATIENCE = 600.0  # seconds: what takes longer does not come
 
 
+@pytest.mark.nightly  # tests/interop/test_follow.py, tests/spark/test_stream.py
 @pytest.mark.parametrize("version", VERSIONS if LONG else usually(NEWEST))
 def test_copied_to_parquet(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """Every acknowledged message is a row of the copy, none is there twice or torn, and they are what a batch read

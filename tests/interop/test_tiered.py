@@ -132,6 +132,7 @@ def test_tier_of_a_broker(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("real")
 def test_killed_while_a_producer_sends(tmp_path: Path, rng: random.Random) -> None:
     """A broker that is killed again and again while messages come and are brought, and that has deleted what was

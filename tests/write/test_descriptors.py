@@ -102,8 +102,8 @@ def run(script: str, *arguments: object) -> list[Any]:
     [
         *(1, 600),
         pytest.param(512, marks=LONG),
-        pytest.param(1000, marks=NIGHTLY),
-        pytest.param(3000, marks=LONG),
+        pytest.param(1000, marks=LONG),
+        pytest.param(3000, marks=NIGHTLY),
     ],
 )
 def test_of_any_number_of_queues(home: Path, queues: int) -> None:
