@@ -55,7 +55,13 @@ FLAT = [
     "import NEW ROWS",
     "rebuild STORE",
 ]
-OF_WAITING = ["transactions STORE", "delayed STORE --format json", "inflight STORE", "history STORE hot"]
+OF_WAITING = [
+    "inflight STORE",
+    *(
+        pytest.param(each, marks=pytest.mark.nightly)
+        for each in ("transactions STORE", "delayed STORE --format json", "history STORE hot")
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -56,10 +56,17 @@ def flavour(name: str) -> Callable[[Path], Path]:
     [
         pytest.param(sample, 300, id="sample"),
         pytest.param(sample, 30, id="sample closely", marks=NIGHTLY),
-        pytest.param(long_queue, 20, id="a long queue", marks=pytest.mark.long),
+        pytest.param(long_queue, 40, id="a long queue", marks=pytest.mark.long),
         *(
-            pytest.param(flavour(name), 150, id=name, marks=NIGHTLY if name.endswith("v2") else pytest.mark.long)
-            for name in ("batchcq", "dledger", "rocksdb-all", "rocksdb-all-v2", "system", "tiered")
+            pytest.param(flavour(name), step, id=name, marks=NIGHTLY if name.endswith("v2") else pytest.mark.long)
+            for name, step in (
+                ("batchcq", 150),
+                ("dledger", 150),
+                ("rocksdb-all", 300),
+                ("rocksdb-all-v2", 150),
+                ("system", 300),
+                ("tiered", 150),
+            )
         ),
     ],
 )
@@ -79,7 +86,7 @@ def test_rows_are_right_or_it_is_told(
     [
         pytest.param([], 150, 1, id="disk"),
         pytest.param([], 61, 5, id="disk closely", marks=NIGHTLY),
-        pytest.param(["--remote"], 13, 4, id="bucket", marks=pytest.mark.long),
+        pytest.param(["--remote"], 26, 4, id="bucket", marks=pytest.mark.long),
     ],
 )
 def test_files_that_change_meanwhile(

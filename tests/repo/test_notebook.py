@@ -26,7 +26,7 @@ PLACES = {
     "follow_one_message.ipynb": ROOT,
 }
 NOTEBOOKS = [
-    pytest.param(path, id=path.name, marks=LONG if path.name.startswith("follow_a") else ())
+    pytest.param(path, id=path.name, marks=() if path.name.startswith("explore") else LONG)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
 ]
 
@@ -87,8 +87,16 @@ def no_store(place: Path) -> None:
 
 # What a notebook says of a store, and whether there is something to draw.
 CASES = [
-    ("after_a_crash", no_store, ["messages, all the same", "messages saved in merged, 0 lost"], True),
-    ("after_a_crash", binary_store, ["Nothing is wrong with this store.", "nothing to save"], False),
+    pytest.param(
+        "after_a_crash",
+        no_store,
+        ["messages, all the same", "messages saved in merged, 0 lost"],
+        True,
+        marks=NIGHTLY,
+    ),
+    pytest.param(
+        "after_a_crash", binary_store, ["Nothing is wrong with this store.", "nothing to save"], False, marks=NIGHTLY
+    ),
     ("after_a_crash", damaged_store, ["messages, all the same", "lostMessages", "failing-group"], True),
     pytest.param("after_a_crash", unwritten_store, ["unwrittenPages", "messages, all the same"], True, marks=NIGHTLY),
     pytest.param(
@@ -98,8 +106,14 @@ CASES = [
         False,
         marks=NIGHTLY,
     ),
-    ("after_a_crash", empty_store, ["Nothing is wrong with this store.", "The log has no damage"], False),
-    ("follow_one_message", no_store, ["We follow the first.", "order-99"], True),
+    pytest.param(
+        "after_a_crash",
+        empty_store,
+        ["Nothing is wrong with this store.", "The log has no damage"],
+        False,
+        marks=NIGHTLY,
+    ),
+    pytest.param("follow_one_message", no_store, ["We follow the first.", "order-99"], True, marks=NIGHTLY),
     pytest.param(
         "follow_one_message",
         binary_store,

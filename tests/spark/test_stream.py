@@ -206,7 +206,8 @@ def test_options_of_a_stream_in_a_batch_read(spark: SparkSession, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(KILLS, marks=pytest.mark.nightly)])
+def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random, kills: int) -> None:
     """SIGKILL at random moments while the store grows: each message is there once. Every other driver has committed a
     batch by then, as otherwise a slow machine would kill all of them before."""
     store = StoreBuilder(tmp_path / "store", segment_size=1 << 16)
@@ -219,7 +220,7 @@ def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random)
             time.sleep(0.05)
 
     with StreamCopy(store.root, tmp_path) as copy:
-        for number in range(KILLS):
+        for number in range(kills):
             copy.start()
             if number % 2:
                 before = copy.commits()
