@@ -156,7 +156,7 @@ mutants: build ## draw mutants of the package, and say which of them the quick t
 
 # The pages' examples are what the other tests do, in other words: they are run by the newest PySpark alone.
 test-spark41: build $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
-	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" --ignore=tests/spark/test_docs.py $(ARGS)
+	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)
 
 test-engines: build $(VENV_ENGINES)/.installed ## run the examples for Ray Data and Daft, and ClickHouse, which are large
 	$(VENV_ENGINES)/bin/python -m pytest tests/tables/test_engines.py $(ARGS)

@@ -36,7 +36,10 @@ def with_paths(text: str, kitchen: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages_with("python spark"))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=() if page == "README.md" else pytest.mark.long) for page in pages_with("python spark")],
+)
 def test_every_example_runs(page: str, spark: SparkSession, kitchen: Path) -> None:
     names: dict[str, object] = {"spark": spark, "rmqstore_spark": rmqstore_spark}
     for block in blocks(page, "python spark"):
