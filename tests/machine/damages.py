@@ -120,10 +120,13 @@ def _stretch(past: Past, m: Message, rng: random.Random) -> Damage | None:
     stop = min(stop, last.end)
     is_zero = rng.random() < 0.5
     before = past.stored(m)
+    keeps_head = start - m.position >= _body_place(before)[0]
+    if not keeps_head and start - m.position >= 56:
+        return None  # whether its time can still be read is not for this model to say
     overwrite(past, start, bytes(stop - start) if is_zero else rng.randbytes(stop - start))
     if past.stored(m) == before:
         return None
-    return Damage(m.position, last.end, "a stretch", keeps_head=False, is_zero=is_zero and start == m.position)
+    return Damage(m.position, last.end, "a stretch", keeps_head, is_zero=is_zero and start == m.position)
 
 
 def _blank(past: Past, m: Message, rng: random.Random) -> Damage | None:
