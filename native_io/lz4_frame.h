@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "expanded.h"
+#include "frame_magic.h"
 #include "little_endian.h"
 #include "lz4_size.h"
 #include "xxhash32.h"
@@ -29,7 +30,7 @@ typedef struct {
 
 /* The header; where the blocks begin, or NULL. */
 static inline const uint8_t *rmq_lz4_header(rmq_lz4_frame *frame, const uint8_t *p, const uint8_t *end) {
-    if (end - p < 7 || rmq_le32(p) != 0x184D2204u) return NULL;
+    if (end - p < 7 || rmq_le32(p) != RMQ_LZ4_MAGIC) return NULL;
     const uint8_t *const begin = p + 4;
     const int flags = begin[0], blocks = begin[1];
     /* version 1, no reserved bit, no dictionary */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "expanded.h"
+#include "frame_magic.h"
 #include "little_endian.h"
 
 enum {
@@ -50,7 +51,7 @@ static int64_t rmq_zstd_number(const uint8_t *p, int size) {
 /* The bytes of a frame's window, and in *blocks where its blocks begin; -1: it is no frame, or no usual one. */
 static int64_t rmq_zstd_window(const uint8_t *p, int64_t length, const uint8_t **blocks) {
     static const uint8_t sizes[4] = {0, 2, 4, 8}; /* of the content's size */
-    if (length < 5 || rmq_le32(p) != 0xFD2FB528u) return -1;
+    if (length < 5 || rmq_le32(p) != RMQ_ZSTD_MAGIC) return -1;
     const int flags = p[4], is_single = flags >> 5 & 1;
     const int size = flags < 64 ? is_single : sizes[flags >> 6];
     if (flags & 0x0B || length < 6 - is_single + size) return -1; /* a dictionary, or a reserved bit */
