@@ -130,9 +130,9 @@ def _write(file: IO[bytes], schema: pa.Schema, rows: Batches) -> None:
     """
     sink = pa.ipc.new_stream(pa.PythonFile(file, "w"), schema)
     for batch in rows:
-        with said():
+        with no_room_named():
             sink.write_batch(batch)
-    with said():
+    with no_room_named():
         sink.close()
         file.flush()
 
@@ -150,7 +150,7 @@ def _close(file: IO[bytes]) -> None:
 
 
 def _temporary_file() -> IO[bytes]:
-    with said():
+    with no_room_named():
         return tempfile.TemporaryFile()
 
 
@@ -213,7 +213,7 @@ def _order(tables: list[pa.Table], keys: Keys) -> npt.NDArray[np.int64]:
 
 
 @contextlib.contextmanager
-def said() -> Iterator[None]:
+def no_room_named() -> Iterator[None]:
     """What an operating system says of temporary files, in our words."""
     try:
         yield

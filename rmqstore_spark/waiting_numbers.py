@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqstore_spark import sorting
-from rmqstore_spark.sorting import Batches, begins, in_order, said, spooled
+from rmqstore_spark.sorting import Batches, begins, in_order, no_room_named, spooled
 
 _PAIRS = 4096  # of a block
 _BLOCKS = 64  # that are in memory, 4 MiB in all
@@ -40,11 +40,11 @@ class WaitingNumbers:
         self._map: mmap.mmap | None = None
         file, count = spooled(self), 0
         for name, some in _runs(schema, batches):
-            with said():
+            with no_room_named():
                 file.write(some.tobytes())
             self._ends[name] = self._ends.get(name, (count, count))[0], count + len(some)
             count += len(some)
-        with said():
+        with no_room_named():
             if count * 8 > sorting.IN_MEMORY:
                 file.flush()
                 self._map = mmap.mmap(file.fileno(), count * 8, access=mmap.ACCESS_READ)
@@ -102,7 +102,7 @@ class WaitingPairs:
         self._last = np.concatenate([self._last, np.stack([firsts, seconds], axis=1)])
         while len(self._last) >= _PAIRS:
             block, self._last = self._last[:_PAIRS], self._last[_PAIRS:].copy()
-            with said():
+            with no_room_named():
                 self._file.seek(0, os.SEEK_END)
                 self._file.write(block.tobytes())
             self._firsts.append(int(block[0, 0]))

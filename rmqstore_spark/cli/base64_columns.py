@@ -12,7 +12,7 @@ BASE64 = "Base64"  # added to the name of a column of bytes
 Batches = Iterator[pa.RecordBatch]
 
 
-class Asked:
+class Base64Columns:
     """The columns that the options ask for, and the columns that are read for them.
 
     Args:

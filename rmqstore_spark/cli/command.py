@@ -10,7 +10,7 @@ from rmqstore_spark.cli.output import Output, code_after
 from rmqstore_spark.cli.parameters import Command, SourceOption
 from rmqstore_spark.cli.template import Template
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 
 # By the field of Output, the parameter that it comes from.
 _OUTPUT = {
@@ -78,7 +78,7 @@ def _past_damage(function: Callable[..., int], values: dict[str, Any]) -> int:
     told, and the exit code says that not all could be looked at: whoever looks into a damaged store needs just that.
     Programs get an error, unless they give `--mode`."""
     values["given"]["mode"] = "DROPMALFORMED"
-    with heard(is_once=True) as damage:
+    with listening(is_once=True) as damage:
         code = function(**values)
     after = code_after(damage, values.get("paths") or [values["path"]], "what is damaged was left out")
     return after if code == FINE else code

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from rmqstore_spark.amounts import size_text
 from rmqstore_spark.api import Store
-from rmqstore_spark.cli.base64_columns import Asked
+from rmqstore_spark.cli.base64_columns import Base64Columns
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.jobs.history import all_events
 from rmqstore_spark.query.option_texts import required
 from rmqstore_spark.query.options import MESSAGES, ReadOptions, parse_options
 from rmqstore_spark.read.plan.again import again
-from rmqstore_spark.read.plan.asked import asked_of
+from rmqstore_spark.read.plan.store_options import options_by_store
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import elsewhere, say_what_is_unknown
 from rmqstore_spark.store.snapshot import Snapshot
@@ -38,7 +38,7 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
     Raises:
         RmqStoreError: the table cannot be read.
     """
-    asked = Asked(given)
+    asked = Base64Columns(given)
     if name == MESSAGES:
         reader = Store(paths).messages(**asked.given)  # type: ignore[arg-type]
         return asked.of(reader.schema, iter(reader))
@@ -82,12 +82,12 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
     Raises:
         RmqStoreError: the store cannot be read.
     """
-    asked = Asked(given)
+    asked = Base64Columns(given)
     store, *others = stores_of([path], asked.given)
     if others:
         raise OptionError(f"{path}: expected one store, found {len(others) + 1}")
     say_what_is_unknown(store, MESSAGES)
-    ((_, options),) = asked_of(_options([path], asked.given), [store])
+    ((_, options),) = options_by_store(_options([path], asked.given), [store])
     found = last_messages(store, options, options.columns or DEFAULT_COLUMNS, count)
     return asked.of(found.schema, iter(found.to_batches()))
 

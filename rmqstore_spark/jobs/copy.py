@@ -39,7 +39,7 @@ from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of
 from rmqstore_spark.read.plan.related import refuse_copies
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.bounds_search import QueueBounds
@@ -131,7 +131,7 @@ def copy(job: CopyJob) -> Copied:
     _refuse_to_exclude(job)
     logs = _logs(job)
     losses = Losses() if job.is_salvage else None
-    with heard(is_once=job.is_salvage):  # a salvage reads a damaged log several times
+    with listening(is_once=job.is_salvage):  # a salvage reads a damaged log several times
         sources = list(_sources(job, logs))
         _refuse_two_kinds(sources)
         tier = TierRows(job.tier, len(sources), job.options.verify_crc)

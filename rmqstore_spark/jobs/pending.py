@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmqstore_spark.errors import RmqStoreError, counted
 from rmqstore_spark.query.options import parse_options
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.store.format.system_topics import (
     REVIVE_PREFIX,
     SCHEDULE_TOPIC,
@@ -84,7 +84,7 @@ def _pending(store: Snapshot, messages: Mapping[str, int], is_quick: bool) -> It
 def _count(store: Snapshot, kind: _Kind) -> int | None:
     """None if the table lacks something: the log is damaged, or a file of config/ cannot be read."""
     found = table(kind.table)
-    with heard(is_silent=True) as listener:
+    with listening(is_silent=True) as listener:
         try:
             batches = list(found.rows(store, parse_options({"path": store.root, "table": kind.table}), None))
         except RmqStoreError:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from rmqstore_spark.columns import TEXT, Column, as_schema
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.options import ReadOptions, parse_options
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.system_topics import DEAD_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_brokers_own
@@ -319,7 +319,7 @@ def _in_log(store: Snapshot) -> tuple[dict[str, int], list[Origin]]:
     """The topics of the log's messages, with the queues that they need; and what is said of damage, which is passed
     over."""
     found: dict[str, int] = {}
-    with heard(is_silent=True) as damage:
+    with listening(is_silent=True) as damage:
         used = usage_of(_to_scan(store), _options(store, {}), ("topic", "queueId"))
     assert used is not None
     for topic, queue_id in zip(*(used[0].column(name).to_pylist() for name in ("topic", "queueId")), strict=True):
@@ -327,7 +327,7 @@ def _in_log(store: Snapshot) -> tuple[dict[str, int], list[Origin]]:
             found[topic] = max(found.get(topic, 0), queue_id + 1)
     if not (damage.is_lost or store.faults):
         return found, []
-    places = sorted({*damage.heard, *(fault.place for fault in store.faults)})
+    places = sorted({*damage.texts, *(fault.place for fault in store.faults)})
     why = f"topics of damaged messages are not known: {one_line('; '.join(places)):.500}"
     return found, [Origin(_TOPICS, None, NOWHERE, why)]
 
@@ -361,7 +361,7 @@ def _delivered(store: Snapshot) -> Iterator[tuple[str, int]]:
     if not queues:
         return
     given = {"table": "delayed", "columns": "state,delayLevel,commitLogOffset"}
-    with heard(is_silent=True):
+    with listening(is_silent=True):
         rows = read_table(_options(store, given), [_to_scan(store)])
     waiting = rows.filter(pc.equal(rows.column("state"), "pending"))
     firsts = waiting.group_by("delayLevel").aggregate([("commitLogOffset", "min")])

@@ -52,7 +52,7 @@ class Started(NamedTuple):
     place: Place
 
 
-def starts_of(store: Snapshot, starts: Mapping[str, Start], asked: str) -> Iterator[Started]:
+def starts_of(store: Snapshot, starts: Mapping[str, Start], option: str) -> Iterator[Started]:
     """Where groups go on in the queues of a store.
 
     A word or a time holds for all queues of the topics that the group has consumed, except its retry topic: what waits
@@ -61,20 +61,20 @@ def starts_of(store: Snapshot, starts: Mapping[str, Start], asked: str) -> Itera
 
     Args:
         starts: by group.
-        asked: the option that names them, for errors.
+        option: the option that names them, for errors.
 
     Raises:
         OptionError: a group, topic, queue or offset that the store does not have.
     """
     for group, start in starts.items():
         if isinstance(start, dict):
-            yield from _given(store, group, start, asked)
+            yield from _given(store, group, start, option)
             continue
-        check_group([store], group, asked)
+        check_group([store], group, option)
         topics = _topics_of(store, group)
         if not topics:
             raise OptionError(
-                f"{asked}: group {quoted(group)} has offsets of its retry topic or of light queues alone: expected "
+                f"{option}: group {quoted(group)} has offsets of its retry topic or of light queues alone: expected "
                 'other topics that it consumes; name the queues, {"topic": {"0": 17}}'
             )
         time = math.ceil(start.milliseconds) * 1000 if isinstance(start, Instant) else None
@@ -99,17 +99,17 @@ def _with_empty(store: Snapshot, topics: Iterable[str], places: Mapping[QueueNam
     return dict.fromkeys(configured, _EMPTY) | dict(places)
 
 
-def _given(store: Snapshot, group: str, start: Mapping[str, Mapping[int, int]], asked: str) -> Iterator[Started]:
+def _given(store: Snapshot, group: str, start: Mapping[str, Mapping[int, int]], option: str) -> Iterator[Started]:
     known = {*store.topics, *store.queues.topics}
     for topic in start:
         if topic not in known or is_light(topic):
             near = nearest(topic, sorted(known))
-            raise OptionError(f"{asked}: for group {quoted(group)}: the store has no topic {quoted(topic)}.{near}")
+            raise OptionError(f"{option}: for group {quoted(group)}: the store has no topic {quoted(topic)}.{near}")
     places = _with_empty(store, start, places_at(store, None, sorted(start)))
     for topic, queues in sorted(start.items()):
         for queue_id, offset in sorted(queues.items()):
             place = places.get((topic, queue_id))
-            where = f"{asked}: for group {quoted(group)}: queue {queue_id} of topic {quoted(topic)}"
+            where = f"{option}: for group {quoted(group)}: queue {queue_id} of topic {quoted(topic)}"
             if place is None:
                 ids = ", ".join(str(number) for name, number in sorted(places) if name == topic)
                 raise OptionError(f"{where}: the store has no such queue; the topic has {ids or 'none'}")

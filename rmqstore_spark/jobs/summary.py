@@ -15,7 +15,7 @@ from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, counted
 from rmqstore_spark.jobs.pending import Pending, pending
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.again import again
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
@@ -134,10 +134,10 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
             named. Else it is for a repr: of a store of more than MOST_TOPICS topics with queues, or of one without
             queues in files, queues are not looked at either.
     """
-    with heard(is_silent=True) as listener:
+    with listening(is_silent=True) as listener:
         summary = _summary(store, is_close)
     waiting = _pending(store, summary.topics) if is_close else []
-    return replace(summary, damage=sorted(listener.heard), pending=waiting)
+    return replace(summary, damage=sorted(listener.texts), pending=waiting)
 
 
 def _summary(store: Snapshot, is_close: bool) -> Summary:

@@ -131,4 +131,4 @@ def _read(task: Task, readers: TaskReaders, progress: Progress) -> Batches:
 def _read_part(parts: Parts, number: int, readers: TaskReaders, progress: Progress) -> Batches:
     """The batches of a part of a task."""
     yield from readers.read_part(parts, number)
-    progress.add(parts.told(number))
+    progress.add(parts.bytes_done(number))

@@ -138,7 +138,7 @@ class ManyBounds:
 
 
 @dataclass(frozen=True)
-class Asked:
+class UnitNumbers:
     """Unit numbers of queues.
 
     Attributes:
@@ -150,17 +150,17 @@ class Asked:
     numbers: _Longs
 
     @classmethod
-    def nothing(cls, queues: int) -> "Asked":
+    def nothing(cls, queues: int) -> "UnitNumbers":
         """No number of so many queues."""
         return cls(np.zeros(queues + 1, np.int64), np.zeros(0, np.int64))
 
-    def part(self, first: int, stop: int) -> "Asked":
+    def part(self, first: int, stop: int) -> "UnitNumbers":
         """The numbers of some of the queues."""
         starts = self.starts[first : stop + 1]
-        return Asked(starts - starts[0], self.numbers[starts[0] : starts[-1]])
+        return UnitNumbers(starts - starts[0], self.numbers[starts[0] : starts[-1]])
 
     @classmethod
-    def of(cls, queues: int, which: _Longs, numbers: _Longs) -> "tuple[Asked, _Longs]":
+    def of(cls, queues: int, which: _Longs, numbers: _Longs) -> "tuple[UnitNumbers, _Longs]":
         """Each number of each queue once; and for each item of `which` the index of its number there.
 
         Args:
@@ -191,19 +191,19 @@ def queue_bounds(
     remaining = iter(queues)
     evidence = UnitEvidence(store) if evidence is None else evidence
     while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
-        found = _Found(store, some, evidence, Asked.nothing(len(some)))
+        found = _Found(store, some, evidence, UnitNumbers.nothing(len(some)))
         for row in range(len(some)):
             yield found.bounds(row)
         evidence.forget()
 
 
-def many_bounds(store: Snapshot, queues: list[Queue], asked: Asked | None = None) -> ManyBounds:
+def many_bounds(store: Snapshot, queues: list[Queue], asked: UnitNumbers | None = None) -> ManyBounds:
     """queue_bounds() in columns.
 
     Args:
         asked: unit numbers of simple queues whose messages' store times are wanted, too.
     """
-    asked, evidence = asked or Asked.nothing(len(queues)), UnitEvidence(store)
+    asked, evidence = asked or UnitNumbers.nothing(len(queues)), UnitEvidence(store)
     parts = []
     for first in range(0, max(1, len(queues)), _QUEUES_AT_ONCE):
         some = queues[first : first + _QUEUES_AT_ONCE]
@@ -215,14 +215,14 @@ def many_bounds(store: Snapshot, queues: list[Queue], asked: Asked | None = None
 class _Found:
     """What is found of some queues at once."""
 
-    def __init__(self, store: Snapshot, queues: list[Queue], evidence: UnitEvidence, asked: Asked) -> None:
+    def __init__(self, store: Snapshot, queues: list[Queue], evidence: UnitEvidence, asked: UnitNumbers) -> None:
         self._queues = queues
         self._evidence = evidence
         self._log_end = store.end
         self._outer = outer = _outer_units(store.files, queues, evidence.begin, asked)
         positions, sizes = (
             np.concatenate([getattr(ends, name)[ends.are_messages] for ends in outer.ends] + [of_asked])
-            for name, of_asked in (("positions", outer.asked[0]), ("sizes", outer.asked[1]))
+            for name, of_asked in (("positions", outer.numbered[0]), ("sizes", outer.numbered[1]))
         )
         unique, first = np.unique(positions, return_index=True)
         evidence.expect(unique)
@@ -308,7 +308,7 @@ class _Found:
         return found
 
     def _asked_times(self) -> _Longs:
-        positions, _, are_there = self._outer.asked
+        positions, _, are_there = self._outer.numbered
         times = np.full(len(are_there), NO_TIME, np.int64)
         times[are_there] = self._headers.times[np.searchsorted(self._headers.positions, positions)]
         return times
@@ -333,7 +333,7 @@ class _OuterUnits:
     places: _Longs
 
     @property
-    def asked(self) -> tuple[_Longs, _Longs, _Flags]:
+    def numbered(self) -> tuple[_Longs, _Longs, _Flags]:
         """Positions and sizes of the messages that were asked for, and which of the numbers have one."""
         are_there = self.places[0] >= 0
         positions, sizes = self.places[:, are_there]
@@ -360,7 +360,7 @@ class _OuterUnits:
         self.files[row], self.nbytes[row] = len(queue.on_disk), sum(file.allocated for file in queue.on_disk)
 
 
-def _outer_units(files: Files, queues: list[Queue], begin: int, asked: Asked) -> _OuterUnits:
+def _outer_units(files: Files, queues: list[Queue], begin: int, asked: UnitNumbers) -> _OuterUnits:
     """The outer units of queues, for a log that begins at `begin`, and where the messages of asked numbers are. Most
     queues are so short that one read shows all units, and have one file."""
     width, count = max(FEW_UNITS, files.prices.linear_below), len(queues)
@@ -391,7 +391,7 @@ def _outer_units(files: Files, queues: list[Queue], begin: int, asked: Asked) ->
     return found
 
 
-def _record_ends(queues: list[Queue], asked: Asked, width: int, begin: int) -> "RecordEnds | None":
+def _record_ends(queues: list[Queue], asked: UnitNumbers, width: int, begin: int) -> "RecordEnds | None":
     """The outer units of queues in RocksDB; None where none is there."""
     if all(queue.is_in_files for queue in queues):
         return None
@@ -401,7 +401,7 @@ def _record_ends(queues: list[Queue], asked: Asked, width: int, begin: int) -> "
     return record_ends(queues, asked.starts, asked.numbers, width, begin)
 
 
-def places_of(files: Files, queues: list[Queue], asked: Asked) -> _Longs:
+def places_of(files: Files, queues: list[Queue], asked: UnitNumbers) -> _Longs:
     """Where the messages of asked numbers are: rows of positions and sizes, -1 where there is no message."""
     found = np.full((2, len(asked.numbers)), -1, np.int64)
     are_alone = np.ones(len(asked.numbers), np.bool_)
@@ -417,7 +417,7 @@ def places_of(files: Files, queues: list[Queue], asked: Asked) -> _Longs:
     return found
 
 
-def _look_for(files: Files, queues: list[Queue], asked: Asked, rows: list[int], places: _Longs) -> None:
+def _look_for(files: Files, queues: list[Queue], asked: UnitNumbers, rows: list[int], places: _Longs) -> None:
     """Fill in the places of all asked numbers of some queues."""
     if not files.is_slow:
         rows = [
@@ -434,7 +434,7 @@ def _look_for(files: Files, queues: list[Queue], asked: Asked, rows: list[int], 
         places[:, part] = some
 
 
-def _put_places(files: Files, queues: list[Queue], asked: Asked, rows: list[int], places: _Longs) -> list[int]:
+def _put_places(files: Files, queues: list[Queue], asked: UnitNumbers, rows: list[int], places: _Longs) -> list[int]:
     """Fill in the places of all asked numbers of some queues; answers those that have to be read in another way."""
     counts = np.diff(asked.starts)[rows]
     starts = np.concatenate([[0], np.cumsum(counts)])

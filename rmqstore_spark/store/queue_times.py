@@ -10,7 +10,7 @@ from native_io import UnitKind
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.message_headers import many_headers
-from rmqstore_spark.store.queue_bounds import Asked, places_of
+from rmqstore_spark.store.queue_bounds import UnitNumbers, places_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.many_headers import NO_TIME
@@ -22,7 +22,7 @@ _UNITS_TO_TRY = 1024  # units from one on, until a message is whole
 _Piece = tuple[int, int, int | None]  # a piece of the log, as LogTimes.pieces() gives it
 
 
-def times_of(store: Snapshot, queues: list[Queue], asked: Asked) -> npt.NDArray[np.int64]:
+def times_of(store: Snapshot, queues: list[Queue], asked: UnitNumbers) -> npt.NDArray[np.int64]:
     """The store times (us) of messages of simple queues; NO_TIME where the log has no message, or no known time.
 
     Each unit is read once for all that ask for it, and each message, in the order of the log, once for many queues.

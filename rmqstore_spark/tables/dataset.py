@@ -44,7 +44,7 @@ class StoreDataset(ds.UnionDataset):  # type: ignore[misc]
         filtered = "" if self._filter is None else f", where {self._filter}"
         return f"<table {self._options.table} of {', '.join(self._options.paths)}{filtered}>"
 
-    def heard_here(self) -> "StoreDataset":
+    def reporting_here(self) -> "StoreDataset":
         """The dataset for an engine that reads in threads of its own: what they meet is heard by those who listen where
         this is called (read/run/damage_reports.py)."""
         made = _filtered(self._options, self._filter)

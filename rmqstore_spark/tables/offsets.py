@@ -14,7 +14,7 @@ from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.run.damage_reports import say_if_unread
-from rmqstore_spark.store.queue_bounds import Asked
+from rmqstore_spark.store.queue_bounds import UnitNumbers
 from rmqstore_spark.store.queue_times import QueueTimes, times_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
@@ -168,7 +168,7 @@ class Progress:
         """The store times (us) of messages by their queue's files, given the index of their queue and their offset."""
         unique, of = np.unique(which, return_inverse=True)
         queues = [queue for queue in (facts.queues[row] for row in unique.tolist()) if queue is not None]
-        asked, index = Asked.of(len(queues), of, offsets)
+        asked, index = UnitNumbers.of(len(queues), of, offsets)
         return times_of(self._store, queues, asked)[index]
 
 

@@ -21,7 +21,7 @@ from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
 from rmqstore_spark.read.run.damage_reports import say_lost, say_passed_over
-from rmqstore_spark.store.queue_bounds import Asked, ManyBounds, many_bounds
+from rmqstore_spark.store.queue_bounds import ManyBounds, UnitNumbers, many_bounds
 from rmqstore_spark.store.snapshot import LogQueue, Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
@@ -200,7 +200,7 @@ def _lost_in(store: Snapshot, facts: QueueFacts) -> _Longs:
     return lost
 
 
-def _before(asked: ConsumerOffsets | None, queues: list[Queue]) -> tuple[Asked | None, _Longs, _Longs]:
+def _before(asked: ConsumerOffsets | None, queues: list[Queue]) -> tuple[UnitNumbers | None, _Longs, _Longs]:
     """The queue offsets before those that are asked about, in queues whose units have them as numbers; which of the
     rows ask, and the index of each one's queue offset."""
     if asked is None:
@@ -208,7 +208,7 @@ def _before(asked: ConsumerOffsets | None, queues: list[Queue]) -> tuple[Asked |
     of = asked.index_in([(queue.topic, queue.queue_id) for queue in queues])
     are_by_offset = np.array([queue.is_by_offset for queue in queues] + [False], np.bool_)
     rows = np.flatnonzero(are_by_offset[of] & (asked.offsets > 0))
-    before, index = Asked.of(len(queues), of[rows], asked.offsets[rows] - 1)
+    before, index = UnitNumbers.of(len(queues), of[rows], asked.offsets[rows] - 1)
     return before, rows, index
 
 

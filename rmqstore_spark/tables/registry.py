@@ -17,9 +17,9 @@ from rmqstore_spark.progress import Progress
 from rmqstore_spark.query.options import MESSAGES, ReadOptions, Use, check_columns, going_with
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.plan.again import again, begun_again
-from rmqstore_spark.read.plan.asked import with_offsets
 from rmqstore_spark.read.plan.check_names import check_queues, say_unknown_queues, say_unknown_topics
 from rmqstore_spark.read.plan.joined import refuse_several_brokers
+from rmqstore_spark.read.plan.store_options import with_offsets
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.read.run.parallel import Job, in_order
 from rmqstore_spark.store.elsewhere import say_what_is_unknown

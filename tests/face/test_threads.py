@@ -17,7 +17,7 @@ from rmqstore_spark import cores as cores_module
 from rmqstore_spark.cores import cores
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress, shown
-from rmqstore_spark.read.run.damage_reports import heard, say_passed_over
+from rmqstore_spark.read.run.damage_reports import listening, say_passed_over
 from rmqstore_spark.read.run.parallel import Job, in_order
 
 # ---- found out once
@@ -71,7 +71,7 @@ def test_a_salvage_tells_once_and_others_are_heard(caplog: pytest.LogCaptureFixt
 
     thread = threading.Thread(target=other)
     thread.start()
-    with caplog.at_level(logging.WARNING), heard(is_once=True):
+    with caplog.at_level(logging.WARNING), listening(is_once=True):
         _say(0)
         salvages.set()
         others.wait(HANG)

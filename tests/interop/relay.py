@@ -11,7 +11,7 @@ from typing import NamedTuple
 _METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
 
 
-class Asked(NamedTuple):
+class Traffic(NamedTuple):
     """What was asked for one path: requests, and the bytes of the answers with their headers."""
 
     requests: int
@@ -30,9 +30,9 @@ class Relay:
         self._server = server
         self._target = target
         self._lock = threading.Lock()
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, Traffic] = {}
 
-    def take(self) -> dict[str, Asked]:
+    def take(self) -> dict[str, Traffic]:
         """What was asked since the last call, by path, of lists with their query."""
         with self._lock:
             found, self._asked = self._asked, {}
@@ -70,8 +70,8 @@ class Relay:
 
     def _add(self, path: str, requests: int, nbytes: int) -> None:
         with self._lock:
-            before = self._asked.get(path, Asked(0, 0))
-            self._asked[path] = Asked(before.requests + requests, before.nbytes + nbytes)
+            before = self._asked.get(path, Traffic(0, 0))
+            self._asked[path] = Traffic(before.requests + requests, before.nbytes + nbytes)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from support.backends import Backend
 
 from interop import buckets
 from interop.jars import Unavailable
-from interop.relay import Asked, Relay, relay
+from interop.relay import Relay, Traffic, relay
 from rmqstore_spark import Store
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
@@ -78,6 +78,6 @@ def test_answers_and_what_is_fetched(
         assert asked.requests <= 16 or name != "queues", asked
 
 
-def of_databases(asked: dict[str, Asked]) -> Asked:
+def of_databases(asked: dict[str, Traffic]) -> Traffic:
     some = [each for path, each in asked.items() if path.endswith((".sst", ".log", "CURRENT")) or "MANIFEST" in path]
-    return Asked(sum(each.requests for each in some), sum(each.nbytes for each in some))
+    return Traffic(sum(each.requests for each in some), sum(each.nbytes for each in some))

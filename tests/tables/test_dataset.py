@@ -26,7 +26,7 @@ from rmqstore_spark import DamagedStoreError, OptionError, Store
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.query.expressions import understood
 from rmqstore_spark.query.selection import EVERYTHING
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.tables.dataset import StoreDataset, StoreScanner
 from rmqstore_spark.tables.registry import TABLES
 
@@ -384,8 +384,8 @@ def test_what_a_thread_meets_is_heard(large: Store, tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(4)
         file.write(b"damaged!")
-    with heard(is_silent=True) as damage:
-        dataset = Store(root, mode="DROPMALFORMED").dataset(columns=["topic"]).heard_here()
+    with listening(is_silent=True) as damage:
+        dataset = Store(root, mode="DROPMALFORMED").dataset(columns=["topic"]).reporting_here()
         with ThreadPoolExecutor(1) as thread:
             assert thread.submit(dataset.to_table).result().num_rows
     assert damage.is_lost

@@ -15,7 +15,7 @@ from rmqstore_spark.cli.parameters import FINDINGS_SHOWN, OF_FINDINGS, output_op
 from rmqstore_spark.cli.rows import few_at_once
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.findings import NOT_LOOKED_AT, Findings
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.sorting import WaitingRows
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table
@@ -38,28 +38,28 @@ def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
     # Options choose the columns that are shown; the exit code depends on everything that was found.
     needed = dict.fromkeys([*shown.names, "severity", "problem", "store"])
     given_all = {**given, "columns": ",".join(needed)}
-    said = set[str]()
+    met = set[str]()
 
-    def heard_of(batches: Batches) -> Batches:
+    def noted(batches: Batches) -> Batches:
         for batch in batches:
-            said.update(batch.column("severity").to_pylist(), batch.column("problem").to_pylist())
+            met.update(batch.column("severity").to_pylist(), batch.column("problem").to_pylist())
             yield batch
 
     if output.is_table and "columns" not in given and output.sort is None:
         schema, _ = batches_of("check", paths, given_all)
         with progress_bars():
             stores, found = checked(
-                paths, given_all, lambda batches: Found(schema, heard_of(batches), keeps_all=output.limit is not None)
+                paths, given_all, lambda batches: Found(schema, noted(batches), keeps_all=output.limit is not None)
             )
-        with heard(is_silent=True):  # of what the findings say
+        with listening(is_silent=True):  # of what the findings say
             _show(stores, found, output.limit)
     else:
         names = [*dict.fromkeys([*_FIRST, *shown.names])] if output.is_table and "columns" not in given else shown.names
         schema, batches = batches_of("check", paths, given_all)
-        some = (batch.select(names) for batch in heard_of(batches))
+        some = (batch.select(names) for batch in noted(batches))
         with contextlib.nullcontext() if sys.stdout.isatty() else progress_bars():
             output.put(pa.schema([schema.field(name) for name in names]), some)
-    return WRONG if {"error", "warning"} & said else NOT_ALL if NOT_LOOKED_AT in said else FINE
+    return WRONG if {"error", "warning"} & met else NOT_ALL if NOT_LOOKED_AT in met else FINE
 
 
 class Found:

@@ -13,7 +13,7 @@ from rmqstore_spark.cli.parameters import FINDINGS_SHOWN, OF_FINDINGS, options_f
 from rmqstore_spark.cli.rows import few_at_once
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.options import COPY_OPTIONS, Use, of_stores
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 
 if TYPE_CHECKING:
     from rmqstore_spark.jobs.copy import Copied
@@ -62,7 +62,7 @@ def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvag
         raise click.UsageError("give the store, and the directory of the new one")
     *sources, target = paths
     store = Store(sources, **of_stores(given))
-    with progress_bars(), heard(is_silent=is_salvage):  # what is lost is shown below
+    with progress_bars(), listening(is_silent=is_salvage):  # what is lost is shown below
         make = store.salvage if is_salvage else store.copy
         made = make(target, **given)  # type: ignore[arg-type]
     click.echo(f"{target} has {counted(made.messages, 'message')}", err=True)

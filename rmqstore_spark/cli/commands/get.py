@@ -9,7 +9,7 @@ from rmqstore_spark.cli.output import Batches, Output, first, found_code
 from rmqstore_spark.cli.parameters import body_options, one_path, options_for, output_options
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.query.options import MESSAGES, Use
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 
 
 @command(
@@ -32,7 +32,7 @@ def get(path: str, wanted: str | None, output: Output, given: dict[str, str]) ->
     given.setdefault("columns", ",".join([*DEFAULT_COLUMNS, "store"]))
     from rmqstore_spark.cli.reading import batches_of
 
-    with heard() as damage:
+    with listening() as damage:
         schema, batches = batches_of(MESSAGES, [path], given)
         if is_in_full:
             rows = _show(batches, output.limit)

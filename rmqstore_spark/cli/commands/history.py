@@ -8,7 +8,7 @@ from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.output import Output, found_code
 from rmqstore_spark.cli.parameters import group_option, one_path, options_for, output_options
 from rmqstore_spark.query.options import OPTIONS, Use, check_columns, understand
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 
 _FIRST = ["timestamp", "event", "topic", "group", "details", "queueId", "queueOffset"]  # of the columns in a table
 
@@ -38,7 +38,7 @@ def history(path: str, wanted: str, group: str | None, output: Output, given: di
         names = asked["columns"]
     elif output.is_table:
         names, last = [*_FIRST, *(name for name in names if name not in _FIRST)], "details"
-    with heard() as damage:
+    with listening() as damage:
         shown = (batch.select(names) for batch in rows)
         count = output.put(pa.schema([schema.field(name) for name in names]), shown, last)
     what = f"key or id {wanted!r}" + ("" if group is None else f", group {group!r}")

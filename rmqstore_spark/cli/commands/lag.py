@@ -10,7 +10,7 @@ from rmqstore_spark.cli.output import Output, code_after, with_options
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.lag import BY, NEEDED
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.tables.registry import table
 
 _OF = table("offsets")
@@ -35,7 +35,7 @@ def lag(paths: Sequence[str], group: str | None, by: str, output: Output, given:
     from rmqstore_spark.jobs import lag as job
 
     schema, batches = batches_of(_OF.name, paths, {**given, "columns": ",".join(NEEDED)})
-    with progress_bars(), heard(is_once=True) as damage:
+    with progress_bars(), listening(is_once=True) as damage:
         offsets = pa.Table.from_batches(batches, schema)
     found = job.lag(offsets, by, group)
     if output.is_table:

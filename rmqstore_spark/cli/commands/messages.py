@@ -7,7 +7,7 @@ from rmqstore_spark.cli.output import MESSAGE_COLUMNS, Output, found_code
 from rmqstore_spark.cli.parameters import body_options, options_for, output_options, partition_option, some_paths
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.query.options import MESSAGES, Use
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 
 
 @command(
@@ -25,6 +25,6 @@ def messages(paths: Sequence[str], output: Output, given: dict[str, str]) -> int
 
         asked = given.get("columns", ",".join(DEFAULT_COLUMNS)).split(",")
         given["columns"] = ",".join(dict.fromkeys([*map(str.strip, asked), *needed(output.parts)]))
-    with heard() as damage:
+    with listening() as damage:
         rows = output.put(*batches_of(MESSAGES, paths, given))
     return found_code(rows, paths, given, damage)

@@ -61,8 +61,8 @@ def _datasets(path: str, query: str, given: dict[str, str]) -> dict[str, Any]:
     words = {word.lower() for word in re.findall(r"\w+", query)}
     named = [name for name in COLUMNS if name not in DEFAULT_COLUMNS and name.lower() in words]
     store = rmqstore_spark.Store(path, **given)  # type: ignore[arg-type]
-    return {MESSAGES: store.dataset(columns=[*DEFAULT_COLUMNS, *named]).heard_here()} | {
-        name: store.dataset(name).heard_here() for name in TABLES
+    return {MESSAGES: store.dataset(columns=[*DEFAULT_COLUMNS, *named]).reporting_here()} | {
+        name: store.dataset(name).reporting_here() for name in TABLES
     }
 
 

@@ -10,7 +10,7 @@ from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.output import Output, code_after, say_nothing
 from rmqstore_spark.cli.parameters import group_option, output_options, some_paths, table_options
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.tables.registry import table
 
 _GROUP = "group"  # the column of consumer groups
@@ -47,7 +47,7 @@ def _bytes_are_quick(paths: Sequence[str], given: dict[str, str]) -> bool:
     from rmqstore_spark.jobs.summary import are_bytes_quick
 
     where = {option: text for option, text in given.items() if option == "storePathCommitLog"}
-    with heard(is_silent=True):  # what the table says as well
+    with listening(is_silent=True):  # what the table says as well
         return all(map(are_bytes_quick, stores_of(paths, where, with_queue_logs=True)))
 
 
@@ -73,7 +73,7 @@ def table_command(name: str) -> click.Command:
             order = [*dict.fromkeys([*(each for each in _FIRST.get(name, ()) if each in known), *schema.names])]
             batches = (batch.select(order) for batch in batches)
             schema = pa.schema([schema.field(each) for each in order])
-        with heard(is_once=True) as damage:
+        with listening(is_once=True) as damage:
             if not output.put(schema, batches):
                 say_nothing(given, paths, found.row, "" if group is None else f"group {group!r}")
         return FINE if "mode" in found.options else code_after(damage, paths)

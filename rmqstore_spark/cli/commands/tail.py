@@ -13,7 +13,7 @@ from rmqstore_spark.cli.output import MESSAGE_COLUMNS, Output, found_code
 from rmqstore_spark.cli.parameters import LAST_SHOWN, body_options, one_path, options_for, output_options
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import Use
-from rmqstore_spark.read.run.damage_reports import heard
+from rmqstore_spark.read.run.damage_reports import listening
 
 _ALL = 1 << 62
 
@@ -38,13 +38,13 @@ def tail(path: str, follow: bool, output: Output, given: dict[str, str]) -> int:
     count = LAST_SHOWN if output.limit is None else output.limit or _ALL
     if follow:
         return _follow(path, given, count, output)
-    with heard() as damage:
+    with listening() as damage:
         rows = replace(output, limit=0).put(*last_batches(path, given, count))
     return found_code(rows, [path], given, damage)
 
 
 def _follow(path: str, given: dict[str, str], count: int, output: Output) -> int:
-    from rmqstore_spark.cli.base64_columns import Asked
+    from rmqstore_spark.cli.base64_columns import Base64Columns
     from rmqstore_spark.cli.following import followed
 
     if output.path is not None or output.kind in ("parquet", "arrow"):
@@ -53,7 +53,7 @@ def _follow(path: str, given: dict[str, str], count: int, output: Output) -> int
         )
     if output.sort is not None:
         raise OptionError("--follow: what has no end has no order; leave --sort out")
-    asked = Asked(given)
+    asked = Base64Columns(given)
     last, coming = followed(path, asked.given, count, output.limit is not None)
     schema, batches = asked.of(last.schema, itertools.chain(last.to_batches(), coming))
     if output.is_table:

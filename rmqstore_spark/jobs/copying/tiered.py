@@ -21,10 +21,10 @@ from rmqstore_spark.jobs.copying.selected import COLUMNS, selected
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.jobs.copying.waiting import Waiting
 from rmqstore_spark.query.options import ReadOptions
-from rmqstore_spark.read.plan.asked import asked_of
 from rmqstore_spark.read.plan.joined import refuse_several_brokers, tier_beside
 from rmqstore_spark.read.plan.prune import pruned
 from rmqstore_spark.read.plan.split import SplitPoints
+from rmqstore_spark.read.plan.store_options import options_by_store
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.read.run.messages import messages_in
 from rmqstore_spark.read.run.stored import StoredUnits
@@ -61,7 +61,7 @@ def sources_of(options: ReadOptions) -> tuple[list[Snapshot], list[FromTier]]:
     stores = open_stores(options, files, with_queue_logs=True)
     whole = [store for store in stores if store.is_whole]
     refuse_several_brokers([store.layout for store in stores if not store.is_whole])
-    asked = tier_beside(stores, options, files) if whole else asked_of(options, stores)
+    asked = tier_beside(stores, options, files) if whole else options_by_store(options, stores)
     return whole, [_from_tier(log, own) for log, own in asked if isinstance(log, TieredLog)] if asked else []
 
 

@@ -120,7 +120,7 @@ class Follower:
         if self._known is not None and self._known[:2] == (start, is_limited) and began < self._look_at:
             return self._known[2]
         self._files = self._files.fresh()
-        found = self._untold() if start is None else self._after(start, is_limited)
+        found = self._all_edges() if start is None else self._after(start, is_limited)
         ended = self._clock()
         self._look_at = ended + max(_LEAST_SECONDS, _PAUSES * (ended - began))
         self._known = start, is_limited, found
@@ -215,7 +215,7 @@ class Follower:
         self.newest = StreamOffset({**stores, **newest}, start.since)
         return StreamOffset(stores, start.since)
 
-    def _untold(self) -> StreamOffset:
+    def _all_edges(self) -> StreamOffset:
         """The edges, where the stream's place is not told. A store that is gone keeps its place: if the store comes
         back, the stream goes on there."""
         roots = self._list()

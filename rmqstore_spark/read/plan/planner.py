@@ -10,7 +10,6 @@ from rmqstore_spark.read.pieces.pinned import pinned
 from rmqstore_spark.read.pieces.task import Range, Task
 from rmqstore_spark.read.plan.access_path import Access, choose, scanned, unread
 from rmqstore_spark.read.plan.again import again
-from rmqstore_spark.read.plan.asked import asked_of
 from rmqstore_spark.read.plan.compacted import compacted
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of, in_order
 from rmqstore_spark.read.plan.deferred import Deferred, WholeSegments
@@ -21,6 +20,7 @@ from rmqstore_spark.read.plan.pack import pack, target_size
 from rmqstore_spark.read.plan.prune import in_time, pruned
 from rmqstore_spark.read.plan.related import refuse_copies
 from rmqstore_spark.read.plan.split import SplitPoints, Splitter
+from rmqstore_spark.read.plan.store_options import options_by_store
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.io.files import Files
@@ -88,7 +88,7 @@ def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None, p
         say_what_is_unknown(store, MESSAGES, reads_also)
     if not options.deduplicate and not options.selection.is_nothing:
         refuse_copies(stores, "name one of them, or give deduplicate=true to have each message once")
-    asked = [*tier_beside(stores, options, files), *asked_of(options, stores)]
+    asked = [*tier_beside(stores, options, files), *options_by_store(options, stores)]
     logs = copies_of(stores) if options.deduplicate else alone([store for store, _ in asked])
     faults = _faults(logs, options)
     if options.compacted:

@@ -25,20 +25,20 @@ class Listener:
         is_once: whether damage that was heard of already is not logged again.
         is_silent: whether no damage is logged: whoever listens tells it.
         is_lost: whether damage was heard of that no replica makes good for.
-        heard: the texts.
+        texts: what was reported.
     """
 
     is_once: bool = False
     is_silent: bool = False
     is_lost: bool = False
-    heard: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
 
 
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("_listeners", default=())
 
 
 @contextlib.contextmanager
-def heard(is_once: bool = False, is_silent: bool = False) -> Iterator[Listener]:
+def listening(is_once: bool = False, is_silent: bool = False) -> Iterator[Listener]:
     """A listener to the reads within the context.
 
     Args:
@@ -91,8 +91,8 @@ def say_mended(place: str, path: str) -> None:
 def _say(text: str, is_lost: bool) -> None:
     is_new = True
     for listener in _listeners.get():
-        is_new &= not (listener.is_silent or (listener.is_once and text in listener.heard))
-        listener.heard.add(text)
+        is_new &= not (listener.is_silent or (listener.is_once and text in listener.texts))
+        listener.texts.add(text)
         listener.is_lost |= is_lost
     if is_new:
         logger.warning("%s", text)

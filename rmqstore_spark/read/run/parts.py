@@ -34,7 +34,7 @@ class Parts:
         self.count = task.nbytes // size
         self._last = self.count - 1
         self._begins = {0: self._piece.start, self.count: self._piece.stop}
-        self._untold = {number: self.cut(number + 1) - self.cut(number) for number in range(self.count)}
+        self._unreported = {number: self.cut(number + 1) - self.cut(number) for number in range(self.count)}
         self._lock = threading.Lock()
         self._searching = threading.Lock()
 
@@ -82,11 +82,11 @@ class Parts:
         with self._lock:
             self._last = min(self._last, number)
 
-    def told(self, number: int) -> int:
+    def bytes_done(self, number: int) -> int:
         """How many bytes of the task are done with this part, beyond the bytes reported before."""
         with self._lock:
             later = range(number + 1, self.count) if number == self._last else range(0)
-            return sum(self._untold.pop(each, 0) for each in (number, *later))
+            return sum(self._unreported.pop(each, 0) for each in (number, *later))
 
 
 def _first(reader: SegmentReader, start: int, stop: int) -> int | None:

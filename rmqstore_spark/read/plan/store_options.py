@@ -11,7 +11,7 @@ from rmqstore_spark.read.plan.prune import offsets_asked
 from rmqstore_spark.store.snapshot import Snapshot
 
 
-def asked_of(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapshot, ReadOptions]]:
+def options_by_store(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapshot, ReadOptions]]:
     """Each store with the options for it: a consumer group has become offsets of queues. Logs of queues that are not
     selected are left out.
 
@@ -25,7 +25,7 @@ def asked_of(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapsho
 
 
 def with_offsets(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapshot, ReadOptions]]:
-    """asked_of() where other names are not to be checked.
+    """options_by_store() where other names are not to be checked.
 
     Raises:
         OptionError: startingOffsets names a group that no store has.
