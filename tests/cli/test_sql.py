@@ -72,10 +72,15 @@ def test_types_that_formats_lack() -> None:
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("select x from topic", "Table with name topic does not exist! Did you mean"),
+        ("select x from topic", "unknown table 'topic'. Did you mean 'topics'? The tables are messages, topics"),
+        ("select x from history", "unknown table 'history'. The tables are messages, topics"),
+        ("select x from pg_catalog.messages", "Table with name messages does not exist"),
         ("select topik from topics", "topik"),
         ("selec 1", 'syntax error at or near "selec"'),
-        ("select * from check", 'the table check is written "check", in quotes'),
+        ("select * from check", 'check is written "check", in quotes'),
+        ("select group, lag from offsets", 'group is written "group", in quotes'),
+        ("select lag from offsets where GROUP = 'x' group by lag", 'GROUP is written "GROUP", in quotes'),
+        ("select topic, order from topics", 'order is written "order", in quotes'),
         ("select 1; select 2", "expected one query, such as 'select count(*) from messages', found"),
         ("copy messages to '/tmp/none.parquet'", "expected one query"),
         ("", "expected one query"),
@@ -88,6 +93,13 @@ def test_wrong_queries(query: str, told: str) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert told in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "query", ["select x,, y from topics group by 1", "selec 'check' as \"group\"", "selec o.group"]
+)
+def test_a_word_of_sql_is_blamed_only_as_a_name(query: str) -> None:
+    assert "in quotes" not in run("sql", str(SAMPLE), query).err
 
 
 def test_damage(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rmqstore_spark.cli.parameters import one_path, options_for, output_options
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, RmqStoreError, one_line, quoted
 from rmqstore_spark.query.options import MESSAGES, Use
-from rmqstore_spark.tables.registry import TABLES
+from rmqstore_spark.tables.registry import TABLES, table
 
 _BATCH_ROWS = 100_000
 # Types of DuckDB that the formats have. What is not among them is cast to the second kind, or else to text.
@@ -24,6 +24,10 @@ _KEPT = re.compile(
 )
 _CAST = {"HUGEINT": "BIGINT", "UHUGEINT": "BIGINT", "UBIGINT": "BIGINT", "DECIMAL": "DOUBLE"}
 _OWN_ERROR = re.compile(r"rmqstore_spark\.(\w+Error): ([^\n]*)")
+_NO_TABLE = re.compile(r"Catalog Error: Table with name (\w+) does not exist!")
+# Names of tables and columns that are words of SQL, where they are used as such.
+_UNQUOTED = re.compile(r"(?<![\w.])(check|group|order)\b(?!\s+by\b)", re.IGNORECASE)
+_TEXT_OR_NAME = re.compile(r"'[^']*'|\"[^\"]*\"")
 _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
@@ -35,10 +39,10 @@ _OFFLINE = {"autoinstall_known_extensions": "false", "autoload_known_extensions"
         *output_options(),
     ],
     "The rows of a query (DuckDB's SQL) over the tables messages, "
-    f'{", ".join(TABLES)}. Write "check" in quotes, as it is a word of SQL. Only the columns that the query names are '
-    "read, and only the messages that its conditions on topic, queueId, queueOffset, storeTimestamp, commitLogOffset, "
-    "tags, keys and ids may let pass. Times are in UTC. Sums of more than 63 bits are errors; dates, intervals and "
-    "structures become texts.",
+    f'{", ".join(TABLES)}. Write "check", "group" and "order" in quotes, as they are words of SQL. Only the columns '
+    "that the query names are read, and only the messages that its conditions on topic, queueId, queueOffset, "
+    "storeTimestamp, commitLogOffset, tags, keys and ids may let pass. Times are in UTC. Sums of more than 63 bits are "
+    "errors; dates, intervals and structures become texts.",
     "/data/store \"select topic, count(*) from messages where topic = 'Orders' group by topic\"",
 )
 def sql(path: str, query: str, output: Output, given: dict[str, str]) -> int:
@@ -115,8 +119,17 @@ def _raise(why: Exception, query: str) -> NoReturn:
         kind = getattr(rmqstore_spark, name, RmqStoreError)
         raise kind(said) from None
     said = " ".join(text.partition("\n\nLINE")[0].split())
-    hint = '; the table check is written "check", in quotes' if 'near "check"' in said else ""
+    unknown = _NO_TABLE.match(said)
+    if unknown and unknown[1] != MESSAGES:
+        table(unknown[1])  # which says what tables there are, where DuckDB also names its own
+    hint = _quotes_hint(query) if said.startswith("Parser Error") else ""
     raise OptionError(f"query {quoted(query)}: {said}{hint}") from None
+
+
+def _quotes_hint(query: str) -> str:
+    """What may be wrong with a query that DuckDB cannot read: the name of a table or column is a word of SQL."""
+    found = _UNQUOTED.search(_TEXT_OR_NAME.sub("''", query))
+    return f'; as a name of a table or column {found[0]} is written "{found[0]}", in quotes' if found else ""
 
 
 def _duckdb() -> Any:
