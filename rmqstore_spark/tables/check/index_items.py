@@ -13,10 +13,10 @@ from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.indexfile import IndexReader, item_at
-from rmqstore_spark.store.structures.segments import Damage
+from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
-from rmqstore_spark.tables.check.queue_units import is_in, stretches
+from rmqstore_spark.tables.check.queue_units import stretches
 
 _MOST_SECONDS = (1 << 31) - 1
 _AT_ONCE = 256 * 1024  # items
@@ -102,7 +102,7 @@ class IndexStretch:
         self._begins: dict[str, int] = {}
 
     def check(
-        self, found: Dispatched, again: Callable[[bool], Dispatched], start: int, stop: int, damages: list[Damage]
+        self, found: Dispatched, again: Callable[[bool], Dispatched], start: int, stop: int, damaged: Damaged
     ) -> Iterator[Finding]:
         """Problems of the items of a stretch's messages.
 
@@ -110,7 +110,7 @@ class IndexStretch:
             found: the expected items of its units, with tags if `has_tags`.
             again: computes them once more, with or without tags.
             start, stop: the stretch's physical offsets.
-            damages: the damage in the stretch.
+            damaged: the stretch's damage.
         """
         items = self._items(start, stop)
         if not _are_those(items, found):
@@ -119,7 +119,7 @@ class IndexStretch:
             if _are_those(items, other):
                 self.has_tags, found = not self.has_tags, other
             else:
-                yield from self._differences(items, every, needed, start, stop, damages)
+                yield from self._differences(items, every, needed, start, stop, damaged)
                 found = every
         if len(found.key_position):
             positions = found.key_position
@@ -150,7 +150,7 @@ class IndexStretch:
         return _Items(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _differences(
-        self, items: _Items, every: Dispatched, needed: Dispatched, start: int, stop: int, damages: list[Damage]
+        self, items: _Items, every: Dispatched, needed: Dispatched, start: int, stop: int, damaged: Damaged
     ) -> Iterator[Finding]:
         """Missing items, and items of no message. The last message before a crash may be in the index twice.
 
@@ -185,7 +185,7 @@ class IndexStretch:
         for at in np.flatnonzero(extra).tolist():
             position = int(items.position[at])
             is_elsewhere = said[at] < 0 and self._view.has_key(position, int(items.key_hash[at]))
-            if not (is_elsewhere or is_in(damages, position) or self._view.is_lost(position)):
+            if not (is_elsewhere or position in damaged or self._view.is_lost(position)):
                 yield Finding(
                     "extraIndexItem",
                     *self._place(items, at),

@@ -15,9 +15,10 @@ from rmqstore_spark.store.format.message import COMPRESSION_TYPES, compression_t
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage, Extent
+from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
 from rmqstore_spark.tables.check.log_view import LogView
-from rmqstore_spark.tables.check.lost import Hole, with_lost
+from rmqstore_spark.tables.check.lost import Hole, Holes
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import QueueStretch
 from rmqstore_spark.tables.check.unwritten import problem_of
@@ -86,23 +87,23 @@ def check_log(store: Snapshot, view: LogView, part: LogPart) -> Iterator[Finding
 def _check_block(
     store: Snapshot, view: LogView, block: Block, queues: QueueStretch | None, index: IndexStretch | None
 ) -> Iterator[Finding]:
-    start, damages, holes = block[0].start, list[Damage](), list[Hole]()
+    start, damaged, holes = block[0].start, Damaged(), Holes(store)
     batch_topics = () if queues is None else queues.batch_topics
     scanner = _Scanner(index is not None and index.has_tags, start, batch_topics)
 
     def compared(stop: int) -> Iterator[Finding]:
         found = scanner.dispatcher.finish()
-        yield from with_lost(store, holes)
+        yield from holes.rest()
         yield from _odd_bodies(view, found.odd_bodies.tolist())
         if queues is not None:
-            yield from queues.check(found, scanner.dispatcher.queues, start, stop, damages)
+            yield from queues.check(found, scanner.dispatcher.queues, start, stop, damaged)
         if index is not None:
 
             def again(tags: bool) -> Dispatched:
                 return _dispatched(store, block, start, stop, tags)
 
             try:
-                yield from index.check(found, again, start, stop, damages)
+                yield from index.check(found, again, start, stop, damaged)
             except RmqStoreError as why:
                 if not any(view.moment.is_gone(why, piece.segment.path, store.files) for piece in block):
                     raise
@@ -112,12 +113,12 @@ def _check_block(
             with store.reader(piece.segment, verify_crc=True) as reader:
                 for damage in store.past_damage(reader).feed(piece.start, piece.stop, scanner):
                     if damage is not None:
-                        damages.append(damage)
-                        finding = _damaged(damage, problem_of(reader, damage, view.moment))
-                        holes.append(Hole(damage, finding, piece.segment.header))
+                        damaged.add(damage.start, damage.stop)
+                        finding = _finding(damage, problem_of(reader, damage, view.moment))
+                        yield from holes.add(Hole(damage, finding, piece.segment.header))
                     elif scanner.reached - start > _AT_ONCE:
                         yield from compared(scanner.reached)
-                        start, damages, holes = scanner.reached, [], []
+                        start, damaged = scanner.reached, Damaged()
         except RmqStoreError as why:
             if not view.moment.is_gone(why, piece.segment.path, store.files):
                 raise
@@ -158,7 +159,7 @@ def _odd_bodies(view: LogView, positions: Sequence[int]) -> Iterator[Finding]:
         )
 
 
-def _damaged(damage: Damage, problem: str) -> Finding:
+def _finding(damage: Damage, problem: str) -> Finding:
     return Finding(
         problem,
         damage.path,

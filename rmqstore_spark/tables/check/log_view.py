@@ -15,6 +15,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.segments import Damage, Extent
+from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.moment import Moment, first_segment
 
 _FAR = 1 << 30  # bytes of the log that are searched for messages that may be missing
@@ -35,7 +36,7 @@ class LogView:
     def __init__(self, root: str, commitlogs: list[str], files: Files, moment: Moment) -> None:
         self._where = root, files, commitlogs
         self.moment = moment
-        self._damages: dict[int, list[Damage]] = {}
+        self._damaged: dict[int, Damaged] = {}
 
     @kept
     def store(self) -> Snapshot:
@@ -82,14 +83,16 @@ class LogView:
         extent = self.store.log.extent_at(position)
         if extent is None:
             return self.start <= position < self.end
-        return any(damage.start <= position < damage.stop for damage in self._damage_of(extent))
+        return position in self._damaged_in(extent)
 
-    def _damage_of(self, extent: Extent) -> list[Damage]:
-        if extent.start not in self._damages:
+    def _damaged_in(self, extent: Extent) -> Damaged:
+        if extent.start not in self._damaged:
+            damaged = self._damaged[extent.start] = Damaged()
             with self.store.reader(extent.segment) as reader:
-                found = self.store.past_damage(reader).select(extent.start, extent.stop, _nothing())
-                self._damages[extent.start] = [each for each in found if isinstance(each, Damage)]
-        return self._damages[extent.start]
+                for found in self.store.past_damage(reader).select(extent.start, extent.stop, _nothing()):
+                    if isinstance(found, Damage):
+                        damaged.add(found.start, found.stop)
+        return self._damaged[extent.start]
 
     def present(self, wanted: Wanted, start: int, stop: int) -> Wanted:
         """The wanted messages that are in the last gibibyte of a part of the log, which begins with the segment of

@@ -1,6 +1,7 @@
 """Which messages damage in the log has taken: those whose queue units point there. Queues are all that knows it."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,11 +18,12 @@ from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.waited import waited
 
 UNKNOWN = "no queue has a unit for"  # in what is found, where it is unknown which messages are lost
+_AT_ONCE = 16 * 1024  # holes in memory, of some 700 bytes each; for so many each queue is searched once
 
 _Longs = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Hole:
     """A damage of the log.
 
@@ -35,33 +37,66 @@ class Hole:
     header: int = 0
 
 
+class Holes:
+    """Holes as a walk along the log meets them. No more of them are in memory than are told at once."""
+
+    def __init__(self, store: Snapshot) -> None:
+        self._store = store
+        self._waiting: list[Hole] = []
+        self._most = _AT_ONCE
+
+    def add(self, hole: Hole) -> Iterator[Finding]:
+        """Add the next hole, and tell those before where they are many."""
+        self._waiting.append(hole)
+        if len(self._waiting) >= self._most:
+            told = yield from with_lost(self._store, self._waiting, goes_on=True)
+            del self._waiting[:told]
+            self._most = len(self._waiting) + _AT_ONCE
+
+    def rest(self) -> Iterator[Finding]:
+        """Tell those that are left: what follows is not damaged."""
+        yield from with_lost(self._store, self._waiting)
+        self._waiting, self._most = [], _AT_ONCE
+
+
 @dataclass(frozen=True)
-class _Units:
-    """The units of a queue that point into holes, by their queue offsets: those of one hole are a run of them."""
+class _Run:
+    """The units [first, stop) of a queue, which point into one hole."""
 
     queue: Queue
-    units: QueueBlock
-    holes: _Longs
+    all_units: QueueBlock
+    first: int
+    stop: int
+
+    @property
+    def units(self) -> QueueBlock:
+        """These units."""
+        return self.all_units.only(slice(self.first, self.stop))
 
 
-def with_lost(store: Snapshot, holes: Sequence[Hole]) -> Iterator[Finding]:
+def with_lost(store: Snapshot, holes: Sequence[Hole], goes_on: bool = False) -> Generator[Finding, None, int]:
     """The findings for holes, each followed by one for each queue's consecutive messages that were there.
 
     Args:
         holes: in the order of the log. One that begins where another ends may have the rest of a message.
+        goes_on: whether more holes may follow. Then holes are left to be told with these from the first one on that has
+            a message which may reach into them.
+
+    Returns:
+        the number of holes that were told.
     """
     if not holes:
-        return
-    by_hole: list[list[tuple[Queue, QueueBlock]]] = [[] for _ in holes]
-    for found in _units_in(store, holes):
-        for at in np.unique(found.holes).tolist():
-            by_hole[at].append((found.queue, found.units.only(found.holes == at)))
-    for hole, some in zip(holes, by_hole, strict=True):
+        return 0
+    by_hole, decided = _runs_in(store, holes)
+    told = decided if goes_on else len(holes)
+    for hole, runs in zip(holes[:told], by_hole, strict=False):
+        some = [(run.queue, run.units) for run in runs]
         known = sum(int(units.sizes.sum()) + hole.header * len(units) for _, units in some)
         yield _with_lost_messages(hole, some, hole.damage.stop - hole.damage.start - known)
         if hole.finding.problem != "unwrittenEnd":
             for queue, units in some:
                 yield from _of_queue(store, hole, queue, units)
+    return told
 
 
 def _with_lost_messages(hole: Hole, some: list[tuple[Queue, QueueBlock]], unknown: int) -> Finding:
@@ -97,21 +132,29 @@ def _of_queue(store: Snapshot, hole: Hole, queue: Queue, units: QueueBlock) -> I
         )
 
 
-def _units_in(store: Snapshot, holes: Sequence[Hole]) -> Iterator[_Units]:
+def _runs_in(store: Snapshot, holes: Sequence[Hole]) -> tuple[list[list[_Run]], int]:
+    """For each hole, the units that point into it; and the number of holes before the first one with a unit whose
+    message may reach into what follows the last hole."""
+    by_hole: list[list[_Run]] = [[] for _ in holes]
+    decided = len(holes)
     starts = np.array([hole.damage.start for hole in holes], np.int64)
     stops = np.array([hole.damage.stop for hole in holes], np.int64)
     # Where holes follow each other, the last one's end.
-    ends = stops.copy()
-    for at in range(len(ends) - 2, -1, -1):
-        ends[at] = ends[at + 1] if stops[at] == starts[at + 1] else ends[at]
+    ends = stops[np.append(np.flatnonzero(starts[1:] != stops[:-1]), len(stops) - 1)]
+    ends = ends[np.searchsorted(ends, stops)]
     for queue, units in _near(store, store.queues.without_light(), int(starts[0]), int(stops[-1])):
         # Units that a truncation has left over point back.
         newest = np.maximum.accumulate(units.positions)
         which = np.searchsorted(starts, units.positions, "right") - 1
-        is_in = units.are_messages & (which >= 0) & (units.positions == newest)
-        is_in &= (units.positions < stops[which]) & (units.positions + units.sizes <= ends[which])
-        if is_in.any():
-            yield _Units(queue, units.only(is_in), which[is_in])
+        begin_in = units.are_messages & (which >= 0) & (units.positions == newest) & (units.positions < stops[which])
+        are_whole = units.positions + units.sizes <= ends[which]
+        open_in = which[begin_in & ~are_whole & (ends[which] == stops[-1])]
+        decided = min(decided, int(open_in.min(initial=decided)))
+        found, of = units.only(begin_in & are_whole), which[begin_in & are_whole]
+        edges = [0, *(np.flatnonzero(np.diff(of)) + 1).tolist(), len(of)] if len(of) else []
+        for first, stop in itertools.pairwise(edges):
+            by_hole[of[first]].append(_Run(queue, found, first, stop))
+    return by_hole, decided
 
 
 def _near(store: Snapshot, queues: list[Queue], start: int, stop: int) -> Iterator[tuple[Queue, QueueBlock]]:

@@ -6,7 +6,7 @@ a right unit or at the queue's end. Those before a right unit are found here, th
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
-from rmqstore_spark.store.structures.segments import Damage
+from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.log_view import LogView, Wanted
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.consumequeue import used_units
@@ -79,7 +79,7 @@ class QueueStretch:
         }
 
     def check(
-        self, found: Dispatched, names: list[tuple[str, int]], start: int, stop: int, damages: list[Damage]
+        self, found: Dispatched, names: list[tuple[str, int]], start: int, stop: int, damaged: Damaged
     ) -> Iterator[Finding]:
         """Problems of the units of a stretch's messages.
 
@@ -87,7 +87,7 @@ class QueueStretch:
             found: the queue units that follow from the stretch.
             names: topic and queueId of the queues by their numbers.
             start, stop: the stretch's physical offsets.
-            damages: the damage in the stretch.
+            damaged: the stretch's damage.
         """
         extra: list[Candidate] = []
         runs = itertools.groupby(found.runs(), key=lambda run: run[0])
@@ -96,7 +96,7 @@ class QueueStretch:
             self._fetch_ahead(some)
             for each in some:
                 yield from self._check_queue(each, start, stop, extra)
-        yield from extra_units(self._view, extra, stop, damages)
+        yield from extra_units(self._view, extra, stop, damaged)
 
     def _check_queue(self, runs: "_Runs", start: int, stop: int, extra: list[Candidate]) -> Iterator[Finding]:
         """check() of one queue. Units that the log does not confirm are added to `extra`."""
@@ -355,15 +355,15 @@ def _backwards(queue: Queue, number: int, least: int) -> Iterator[QueueUnit]:
         number, count = first, min(2 * count, _MOST_AT_ONCE)
 
 
-def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterable[Damage] = ()) -> Iterator[Finding]:
+def extra_units(view: LogView, some: list[Candidate], stop: int, damaged: Damaged) -> Iterator[Finding]:
     """Findings for the unconfirmed units that belong to no message: neither to a damaged one nor to one elsewhere in
     the log (such a unit is wrong, which is found with that message).
 
     Args:
         stop: messages of the units, if there are any, are before this physical offset.
-        damages: the known damage.
+        damaged: the physical offsets that are known to be damaged.
     """
-    some = [each for each in some if not is_in(damages, each.unit.position) and not view.is_lost(each.unit.position)]
+    some = [each for each in some if each.unit.position not in damaged and not view.is_lost(each.unit.position)]
     some = [each for each in some if not _is_told_with_message(view, each)]
     wanted: Wanted = {}
     for each in some:
@@ -449,11 +449,6 @@ def _read(queue: Queue, number: int, count: int) -> QueueBlock:
     for first, part in queue.chunks(number, number + count, at_once=count, over_gaps=True):
         data[(first - number) * UNIT_SIZE : (first - number) * UNIT_SIZE + len(part)] = part
     return QueueBlock.of(data, number)
-
-
-def is_in(damages: Iterable[Damage], position: int) -> bool:
-    """Is a physical offset in one of these damages?"""
-    return any(damage.start <= position < damage.stop for damage in damages)
 
 
 def place_of(queue: Queue, number: int) -> tuple[str | None, int | None]:
