@@ -16,6 +16,8 @@ from rmqstore_spark.store.structures.config import why_unread
 
 logger = logging.getLogger(__name__)
 
+_MOST_TEXTS = 1000  # kept for whoever tells them; a damaged log may have millions
+
 
 @dataclass
 class Listener:
@@ -25,13 +27,25 @@ class Listener:
         is_once: whether damage that was heard of already is not logged again.
         is_silent: whether no damage is logged: whoever listens tells it.
         is_lost: whether damage was heard of that no replica makes good for.
-        texts: what was reported.
+        texts: what was reported, or some of it where it is very much.
+        hashes: of all that was reported, where each damage is logged once.
     """
 
     is_once: bool = False
     is_silent: bool = False
     is_lost: bool = False
     texts: set[str] = field(default_factory=set)
+    hashes: set[int] = field(default_factory=set)
+
+    def takes(self, text: str, is_lost: bool) -> bool:
+        """Take a report. Is it to be logged, as far as this listener is concerned?"""
+        self.is_lost |= is_lost
+        if len(self.texts) < _MOST_TEXTS:
+            self.texts.add(text)
+        is_new = hash(text) not in self.hashes
+        if self.is_once:
+            self.hashes.add(hash(text))
+        return is_new and not self.is_silent
 
 
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("_listeners", default=())
@@ -91,8 +105,6 @@ def say_mended(place: str, path: str) -> None:
 def _say(text: str, is_lost: bool) -> None:
     is_new = True
     for listener in _listeners.get():
-        is_new &= not (listener.is_silent or (listener.is_once and text in listener.texts))
-        listener.texts.add(text)
-        listener.is_lost |= is_lost
+        is_new &= listener.takes(text, is_lost)
     if is_new:
         logger.warning("%s", text)
