@@ -39,8 +39,10 @@ test: build ## run the tests (ARGS="-k word" and the like go to pytest)
 test-long: build ## run the others: most with brokers, clusters of machines, kills, every bit of a store
 	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m "long and not nightly" $(ARGS)
 
-test-nightly: build ## run what is left: further combinations of what test-long tries
+# Lakes have jars for older versions of Spark only.
+test-nightly: build $(VENV41)/.installed ## run what is left: further combinations of what test-long tries
 	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m nightly $(ARGS)
+	$(VENV41)/bin/python tools/with_spark.py -m pytest tests/spark/test_spark_lakes.py
 
 # One worker more than there are cores, as some wait for the disk.
 test-fast: build ## run the quick tests, without Spark and brokers, on all cores

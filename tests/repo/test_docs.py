@@ -25,8 +25,9 @@ from rmqstore_spark.cli.commands import Rmqstore
 
 # What a block may be. Of one without a language nothing runs: layouts, output, and `make` or `pip` at a terminal.
 KINDS = {"", "python", "python spark", "python needs-s3", "python spark needs-s3", "shell"}
-# Those for others' programs: tests/spark/test_sail.py, test_pipelines.py and tests/face/test_lakes.py run them.
-KINDS |= {"python sail", "python pipeline", "yaml", "python lake"}
+# Those for others' programs: test_sail.py, test_pipelines.py and test_spark_lakes.py of tests/spark, and
+# tests/face/test_lakes.py run them.
+KINDS |= {"python sail", "python pipeline", "yaml", "python spark41", "python lake"}
 NOT_RUN = re.compile(r"(make|pip) \w+")
 
 
