@@ -22,6 +22,7 @@ answers for all of them: an offset up to which the units are surely live. The wa
 
 import bisect
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,7 +42,7 @@ _UNITS_TO_LOOK_AT = 32  # units of a queue after a message that are searched for
 _GUESS = 1.5  # factor on a queue's spacing: real spacing mostly varies less
 _NEAR = 4 * 1024  # bytes after a message within which its neighbours are asked in its place
 _QUEUES_NEAR = 8  # neighbours' queues that are asked at most
-_QUEUES_TO_ASK = 16
+_QUEUES_TO_ASK, _FIRST_ASKED = 16, 2  # the others only where the first ones prove too little
 _QUEUES_TO_KEEP = 256
 _WORTH_WALKING = 128 * 1024  # bytes, where the answer may be "not sure" as well
 
@@ -411,13 +412,20 @@ class LiveLog:
         with self._reader(following.segment) as later:
             first = later.first_headers(following.segment.start)
         by_queue = {(header.topic, header.queue_id): header for header in reversed(first)}
-        asked = list(by_queue.values())[:_QUEUES_TO_ASK]
-        found = self._queues.files.schedule.mapped(lambda header: self._before(header, segment), asked)
-        named = [before for before in found if before is not None]
-        named.sort(key=lambda each: each[2].position, reverse=True)
+        counts = Counter((header.topic, header.queue_id) for header in first)
+        # A busy queue has a message shortly before; so has one that has no message for a while, where they take turns.
+        asked = [by_queue[name] for name in sorted(by_queue, key=lambda name: -counts[name])][:_QUEUES_TO_ASK]
+        named: list[tuple[Queue, int, QueueUnit]] = []
         with self._reader(segment) as reader:
-            ends = (u.position + u.size for queue, n, u in named if reader.has_message(queue, n, u))
-            return next(ends, segment.start)
+            for some in (asked[:_FIRST_ASKED], asked[_FIRST_ASKED:]):
+                found = self._queues.files.schedule.mapped(lambda header: self._before(header, segment), some)
+                named += (before for before in found if before is not None)
+                named.sort(key=lambda each: each[2].position, reverse=True)
+                ends = (u.position + u.size for queue, n, u in named if reader.has_message(queue, n, u))
+                end = next(ends, segment.start)
+                if segment.end - end <= _WORTH_WALKING:
+                    break
+        return end
 
     def _before(self, header: Header, segment: Segment) -> tuple[Queue, int, QueueUnit] | None:
         """The queue of a message, and the number and unit that come before the message's own, if that unit points into

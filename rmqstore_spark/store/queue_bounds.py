@@ -242,7 +242,9 @@ class _Found:
         ).tolist():
             last = outer.ends[1]
             last.messages[row] = evidence.settled(queues[row], last[row]).messages
-        self._others = {row: self._searched(row) for row in np.flatnonzero(~self._are_plain).tolist()}
+        others = np.flatnonzero(~self._are_plain)
+        evidence.prove(np.unique(np.concatenate([ends.only(others).positions for ends in outer.ends])))
+        self._others = {row: self._searched(row) for row in others.tolist()}
 
     def _are_there(
         self, store: Snapshot, ends: QueueBlock, at: _Longs, topics: npt.NDArray[np.object_], ids: _Longs

@@ -31,7 +31,7 @@ from rmqstore_spark.store.format.units import BatchBuilder, Claims
 from rmqstore_spark.store.io.files import Files, cannot_read, ignore_unreadable
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.consumequeue import UNITS_AT_ONCE, Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.segments import Extent
 
@@ -470,10 +470,10 @@ def _chunks(store: Snapshot, queue: Queue, begin: int | None) -> tuple[int, Iter
         return known[0], known[1:]
     # Where a request takes long, zeros are not read to the end: a unit behind them would only make a gap.
     stop = queue.end if prices.concurrency > 1 else None
-    if begin is None:
-        return queue.first, _bytes(queue.chunks(queue.first, stop))
-    number = QueueCursor(queue).seek(begin)
     at_once = max(_LEAST_AT_ONCE, prices.gap // queue.unit_size)
+    if begin is None:
+        return queue.first, _bytes(queue.chunks(queue.first, stop, at_once=max(UNITS_AT_ONCE, at_once)))
+    number = QueueCursor(queue).seek(begin)
     return number, _bytes(queue.chunks(number, stop, at_once=at_once))
 
 

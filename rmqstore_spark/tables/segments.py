@@ -17,18 +17,25 @@ from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 
 _STEP_BACK = 64 * 1024
-_SEGMENTS_AT_ONCE = 256
+_SEGMENTS_AT_ONCE = 4096  # far more than requests at a time: at the end of each such step most threads wait
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    return batches(SEGMENTS.schema, _segments(store, options.selection.store_timestamp))
+    asked, wanted = set(options.columns or SEGMENTS.schema.names), options.selection.store_timestamp
+    has_times = wanted != ALL or not asked.isdisjoint(_TIMES)
+    return batches(SEGMENTS.schema, _segments(store, wanted, has_times))
 
 
-def _segments(store: Snapshot, wanted: Numbers) -> Iterator[tuple[Any, ...]]:
+def _segments(store: Snapshot, wanted: Numbers, has_times: bool) -> Iterator[tuple[Any, ...]]:
+    """The rows of segments that may hold messages of wanted store times (ms).
+
+    Args:
+        has_times: whether store times are looked up: only for them the log is read.
+    """
     extents = {extent.segment.start: extent for extent in store.log.extents}
 
     def times(segment: Segment) -> tuple[int | None, int | None]:
-        extent = extents.get(segment.start)
+        extent = extents.get(segment.start) if has_times else None
         return (None, None) if extent is None else _outer_times(store, extent)
 
     for at in range(0, len(store.segments), _SEGMENTS_AT_ONCE):
@@ -81,6 +88,13 @@ def _last_in(store: Snapshot, extent: Extent, reader: SegmentReader) -> Header |
     return None if last is None else reader.header(last)
 
 
+_TIMES = {
+    column.name: column
+    for column in (
+        Column("firstStoreTimestamp", TIME, "store time of the first message"),
+        Column("lastStoreTimestamp", TIME, "store time of the last message"),
+    )
+}
 SEGMENTS = Table(
     name="segments",
     row="a commitlog file",
@@ -91,8 +105,7 @@ SEGMENTS = Table(
         Column("fileSize", LONG, "size of the file in bytes"),
         Column("allocated", LONG, "bytes that the file takes on the disk"),
         Column("state", TEXT, "used; last: the log ends here; spare: still empty"),
-        Column("firstStoreTimestamp", TIME, "store time of the first message"),
-        Column("lastStoreTimestamp", TIME, "store time of the last message"),
+        *_TIMES.values(),
     ),
     options=frozenset({"startingTimestamp", "endingTimestamp"}),
     rows=_rows,

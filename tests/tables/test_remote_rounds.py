@@ -10,6 +10,9 @@ import pytest
 from support import remote, remote_work
 
 from rmqstore_spark import write_store
+from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.store.io.remote.files import RemoteFiles
+from rmqstore_spark.tables.registry import read_table
 
 SEGMENTS, QUEUES = 20, 80
 SEGMENT = 1 << 17
@@ -73,3 +76,67 @@ def test_delayed_reads_the_log_once(store: Path) -> None:
     with remote.InRounds() as storage:
         remote_work.WORK["delayed"](storage.uri(store))
     assert storage.nbytes < 1.6 * SEGMENTS * SEGMENT
+
+
+def test_segments_take_few_requests(store: Path) -> None:
+    """The beginning and the end of each, and few queues, although all queues of the next segment's first messages might
+    be asked; without store times no segment is read for its row."""
+    requests = []
+    for columns in ("file,endOffset,lastStoreTimestamp", "file,endOffset"):
+        with remote.InRounds() as storage:
+            options = parse_options({"path": storage.uri(store), "table": "segments", "columns": columns})
+            rows = read_table(options).num_rows
+            requests.append(len(storage.asked))
+    print(requests, rows)
+    assert requests[0] - requests[1] < 5 * rows
+    assert requests[1] < rows
+
+
+def test_first_messages_in_many_segments(tmp_path: Path) -> None:
+    """Where no later segment tells of those segments as a whole, they are asked about side by side."""
+    queues, numbers = 40, range(40 * 40)
+    table = pa.table(
+        {
+            "topic": ["T"] * len(numbers),
+            "queueId": pa.array([number % queues for number in numbers], pa.int32()),
+            "body": [b"x" * BODY] * len(numbers),
+        }
+    )
+    assert rounds_of_topics(tmp_path / "store", table, segment=1 << 13) <= 7
+
+
+def test_a_long_queue_is_read_in_large_pieces(tmp_path: Path) -> None:
+    """Where all units are looked at, to know what no queue has."""
+    count = 50_000
+    table = pa.table({"topic": ["T"] * count, "queueId": pa.array([0] * count, pa.int32()), "body": [b""] * count})
+    assert rounds_of_topics(tmp_path / "store", table) <= 11
+
+
+def test_many_files_are_read_on_side_by_side(tmp_path: Path) -> None:
+    """What a reader that goes on will need is little at first, so far more than a few such requests are under way."""
+    paths, size = [tmp_path / str(number) for number in range(48)], 40_000
+    for path in paths:
+        path.write_bytes(bytes(1 << 18))
+    with remote.InRounds() as storage:
+        files = RemoteFiles()
+        files.list_tree(storage.uri(tmp_path))
+
+        def read(path: Path) -> None:
+            with files.file(storage.uri(path)) as file:
+                for at in range(0, 4 * size, size):
+                    file.load(at, size, lambda count: memoryview(bytearray(count)))
+
+        files.schedule.mapped(read, paths)
+    print(storage.rounds)
+    assert storage.rounds <= 4
+
+
+def rounds_of_topics(root: Path, table: pa.Table, segment: int = 1 << 30) -> int:
+    """The rounds that table `topics` takes for a store of some messages."""
+    write_store(root, table, mappedFileSizeCommitLog=segment)
+    work = remote_work.WORK["topics"]
+    expected = repr(work(str(root)))
+    with remote.InRounds() as storage:
+        found = repr(work(storage.uri(root)))
+    assert found == expected
+    return storage.rounds

@@ -22,6 +22,7 @@ _BACKWARDS = 2 * _MIB  # bytes of a request for possible zeros at the end of a f
 _LOOK = 8 * _MIB  # bytes after the log's end that are read as a whole
 _PROBES = 64  # places that are sampled in the rest
 PROBE_BYTES = 4 * 1024  # bytes that are likely to be read at a place
+_FEW_PAGES = 4  # that are not taken for a block
 _GATHERED_AT_ONCE = 16  # concurrent requests of one task
 
 
@@ -73,7 +74,8 @@ class RemoteFile:
         return self._ranges.fetch_block(self.path, self._pin, start, stop)
 
     def _range_ahead(self, start: int, stop: int, whole: bool = False) -> PrefetchRange:
-        return ReadAhead().add(self.path, start, stop, self._fetch_block, whole)
+        fetch = self._fetch_block if stop - start > _FEW_PAGES * self._pages.page_bytes else self._fetch_in_background
+        return ReadAhead().add(self.path, start, stop, fetch, whole)
 
     def _go_along(self, blocks: PrefetchRange) -> None:
         self._blocks.clear()
