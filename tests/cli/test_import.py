@@ -96,6 +96,7 @@ def test_rows_of_texts(tmp_path: Path) -> None:
         ('{"topic": "T", "body": "x", "bodyBase64": "eA=="}', "expected 'body' or 'bodyBase64', found both"),
         ('{"topic": "T", "bodyBase64": "?"}', "column 'bodyBase64': expected base64, found '?'"),
         ('{"topic": "T"}', "column 'body': expected a binary, found null"),
+        ('{"body": "x"}', "column 'topic': expected a string, found null, and no option topic that gives it one"),
         ('{"topic": "T", "body":', "line 1: expected a JSON object"),
         ('{"topic": "T", "body": ' + "[" * 100_000, "line 1: expected a JSON object"),
         ("topic,body\nT,x\nT\n", "line 3: expected 2 cells, found 1"),

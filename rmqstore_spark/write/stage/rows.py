@@ -132,7 +132,7 @@ class RowEncoder:
     def _encode(self, batch: pa.RecordBatch) -> Encoded:
         rows = _Rows(batch)
         now = milliseconds_now()
-        topic = rows.filled("topic", self._options.topic)
+        topic = rows.filled("topic", self._options.topic, ", and no option topic that gives it one")
         keys, properties = rows.get("keys"), rows.get("properties")
         queue_id, spread = self._queue_ids(rows, keys, properties)
         store_timestamp = rows.milliseconds("storeTimestamp")  # null: the commit sets the time
@@ -205,8 +205,11 @@ class _Rows:
             return pa.nulls(self._batch.num_rows, COLUMNS[name].arrow)
         return self._batch.column(at)
 
-    def filled(self, name: str, default: Any) -> pa.Array:
+    def filled(self, name: str, default: Any, hint: str = "") -> pa.Array:
         """A column with no nulls left.
+
+        Args:
+            hint: goes on where a value is missing.
 
         Raises:
             BadValueError: a value is null, and the column has no default.
@@ -216,7 +219,7 @@ class _Rows:
             return column
         if default is None:
             row = int(np.argmax(_to_numpy(pc.is_null(column))))
-            raise BadValueError(row, name, f"expected a {COLUMNS[name].spark}, found null")
+            raise BadValueError(row, name, f"expected a {COLUMNS[name].spark}, found null{hint}")
         return pc.fill_null(column, pa.scalar(default, column.type))
 
     def milliseconds(self, name: str) -> pa.Array:
