@@ -52,4 +52,4 @@ if __name__ == "__main__":
     path, topic = sys.argv[1:]
     of_topic = pc.field("topic") == topic
     source = RmqStoreDatasource(Store(path), columns=["queueId", "body"], filter=of_topic)
-    ray.data.read_datasource(source).groupby("queueId").count().sort("queueId").show()
+    ray.data.read_datasource(source).groupby("queueId", num_partitions=1).count().sort("queueId").show()
