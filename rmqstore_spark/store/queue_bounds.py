@@ -57,7 +57,8 @@ class ManyBounds:
         times: rows: store times (us) of these; NO_TIME where there is none, or it is not known.
         files, nbytes: the number of files, and the bytes that they take on the disk.
         asked_times: of the unit numbers that were asked for, NO_TIME where the log has no message or no known time.
-        ahead: the number of messages after `end` that the queue knows and that would be after the log's end.
+        ahead: the number of messages after `end` that the queue knows and that would be after the log's end; of light
+            queues, whose messages other queues have, none.
     """
 
     queues: list[Queue]
@@ -89,6 +90,25 @@ class ManyBounds:
         """Which of the queues have a whole message."""
         have_messages: _Flags = self.positions[1] >= 0
         return have_messages
+
+    @kept
+    def by_offset(self) -> list[Queue | None]:
+        """The queues; None for those whose units are not found by their message's queue offset."""
+        return [queue if queue.is_by_offset else None for queue in self.queues]
+
+    def is_lacking(self, row: int, queue_offset: int, position: int) -> bool:
+        """Does a queue lack a message at its end? It says where it begins: a broker serves neither messages before
+        that, nor older messages of a topic that was deleted and made anew. Of a queue of batches the log does not say
+        at what queue offset a further one would begin.
+
+        Args:
+            position: the message's physical offset.
+        """
+        if not self.have_messages[row] and self.queues[row].last() is None:
+            return True
+        if self.by_offset[row] is None:
+            return False
+        return bool(queue_offset >= self.end[row] and position > self.positions[1, row])
 
     def of_existing(self) -> "ManyBounds":
         """Those of queues that have a unit, or space for one."""
@@ -174,6 +194,19 @@ class UnitNumbers:
         index[order] = np.cumsum(is_new) - 1
         return cls(np.searchsorted(which[unique], np.arange(queues + 1)), numbers[unique]), index
 
+    @classmethod
+    def before(cls, queues: list[Queue], which: _Longs, offsets: _Longs) -> "tuple[UnitNumbers, _Longs, _Longs]":
+        """The messages before some queue offsets, in those of the queues whose units are found by offset; which items
+        of `which` ask, and for each of these the index of its number.
+
+        Args:
+            which: the index of a queue for each offset, or that after the last one for none of them.
+        """
+        are_by_offset = np.array([queue.is_by_offset for queue in queues] + [False], np.bool_)
+        rows = np.flatnonzero(are_by_offset[which] & (offsets > 0))
+        found, index = cls.of(len(queues), which[rows], offsets[rows] - 1)
+        return found, rows, index
+
     @property
     def queues(self) -> _Longs:
         """The queue of each number, by its index."""
@@ -235,8 +268,8 @@ class _Found:
             self._are_there(store, ends, at, topics, ids) for ends, at in zip(outer.ends, self._at, strict=True)
         ]
         light = {topic for topic in set(topics.tolist()) if is_light(topic)}  # their messages are of other topics
-        are_light = np.array([topic in light for topic in topics.tolist()], np.bool_)
-        self._are_plain = are_plain[0] & are_plain[1] & ~are_light
+        self._are_light = np.array([topic in light for topic in topics.tolist()], np.bool_)
+        self._are_plain = are_plain[0] & are_plain[1] & ~self._are_light
         for row in np.flatnonzero(
             self._are_plain & ~np.array([queue.is_by_offset for queue in queues], np.bool_)
         ).tolist():
@@ -301,7 +334,7 @@ class _Found:
             self._asked_times(),
             np.zeros(count, np.int64),
         )
-        are_ahead = last.are_messages & (last.positions >= self._log_end)
+        are_ahead = last.are_messages & (last.positions >= self._log_end) & ~self._are_light
         for row, bounds in self._others.items():
             found.least[row], found.end[row] = bounds.least, bounds.end
             if are_ahead[row]:

@@ -92,7 +92,7 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
 
 def coverage_of_each(
     store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue], bool]
-) -> tuple[list[Gaps], Iterable[QueueUnits]]:
+) -> tuple[list[Gaps], Iterable[QueueUnits]] | None:
     """What each queue knows of extents.
 
     Args:
@@ -101,11 +101,13 @@ def coverage_of_each(
     Returns:
         the parts of each extent of which the queues prove nothing; and the units outside of them, of each queue that
         was asked for and has some. Only where queues know units in these parts, they are walked along once more, when
-        the units are asked for.
+        the units are asked for. None where a queue is asked for whose units do not prove how many messages they are of.
     """
     if not extents:
         return [], ()
     queues = _proving(store)
+    if not all(queue.is_by_offset or not asked(queue) for queue in queues):
+        return None
     walked = _walk(store, extents, queues, asked)
     found = _judged(store, extents, queues, walked)
     gaps = [

@@ -59,7 +59,7 @@ class QueueFacts:
         positions: rows: physical offsets of the first and of the last message; -1 where there is none.
         times: rows: store times (us) of these; NO_TIME where there is none, or it is not known.
         files, nbytes: the number of files, and their bytes on the disk.
-        queues: the simple or light queue that has the files; None where there is none.
+        queues: the queue that finds messages by their queue offset; None where there is none.
         unqueued: store times, by the index of the queue and the queue offset, of messages that no queue file has and a
             group consumed last.
         consumed_times: for each of the offsets that were asked about, the store time (us) of the message before it, by
@@ -157,9 +157,7 @@ def _ahead(store: Snapshot, bounds: ManyBounds) -> Iterator[Ahead]:
     rows = np.flatnonzero(bounds.ahead).tolist()
     if rows and not store.layout.abort and not store.files.is_locked(store.layout.lock):
         for row in rows:
-            queue = bounds.queues[row]
-            if not queue.is_lmq:
-                yield Ahead(queue.topic, queue.queue_id, int(bounds.end[row]), int(bounds.ahead[row]))
+            yield Ahead(*bounds.names[row], int(bounds.end[row]), int(bounds.ahead[row]))
 
 
 def say_what_is_lost(store: Snapshot, facts: QueueFacts) -> None:
@@ -201,15 +199,12 @@ def _lost_in(store: Snapshot, facts: QueueFacts) -> _Longs:
 
 
 def _before(asked: ConsumerOffsets | None, queues: list[Queue]) -> tuple[UnitNumbers | None, _Longs, _Longs]:
-    """The queue offsets before those that are asked about, in queues whose units have them as numbers; which of the
-    rows ask, and the index of each one's queue offset."""
+    """The queue offsets before those that are asked about, in queues that find them; which of the rows ask, and the
+    index of each one's queue offset."""
     if asked is None:
         return None, np.empty(0, np.int64), np.empty(0, np.int64)
     of = asked.index_in([(queue.topic, queue.queue_id) for queue in queues])
-    are_by_offset = np.array([queue.is_by_offset for queue in queues] + [False], np.bool_)
-    rows = np.flatnonzero(are_by_offset[of] & (asked.offsets > 0))
-    before, index = UnitNumbers.of(len(queues), of[rows], asked.offsets[rows] - 1)
-    return before, rows, index
+    return UnitNumbers.before(queues, of, asked.offsets)
 
 
 # The numbers of a queue, as _Rows has them.
@@ -225,7 +220,7 @@ class _Rows:
         self._numbers = np.stack(
             [bounds.least, bounds.end, *bounds.positions, *bounds.times, bounds.files, bounds.nbytes]
         )
-        self._queues: list[Queue | None] = [queue if queue.is_by_offset else None for queue in bounds.queues]
+        self._queues: list[Queue | None] = list(bounds.by_offset)
         self._more: list[list[int]] = []  # the numbers of further queues
         self._unqueued: dict[tuple[int, int], int] = {}
         self._by_name: dict[tuple[str, int], int] = {}

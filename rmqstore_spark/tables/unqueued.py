@@ -66,18 +66,9 @@ def unqueued(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterat
         for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):
             if is_queued(flags) and (topics is None or topic in topics):
                 message = Unqueued(topic, queue_id, offset, position, time)
-                if _is_news(message, known, rows.get((topic, queue_id))):
+                row = rows.get((topic, queue_id))
+                if row is None or known.is_lacking(row, offset, position):
                     yield message
-
-
-def _is_news(message: Unqueued, known: ManyBounds, row: int | None) -> bool:
-    """Does a queue lack a message at its end? A queue says where it begins; a broker serves neither messages before
-    that, nor older messages of a topic that was deleted and made anew."""
-    if row is None or not (known.have_messages[row] or known.queues[row].last() is not None):
-        return True
-    if not known.queues[row].is_by_offset:
-        return False
-    return bool(message.offset >= known.end[row] and message.position > known.positions[1, row])
 
 
 def _unknown(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterator[Range]:

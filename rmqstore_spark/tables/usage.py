@@ -5,7 +5,7 @@ proves that, as for `subscribe`), and only the bytes that no queue knows are rea
 headers of all selected messages. Both give the same numbers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +17,13 @@ from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column, arrow_schema
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.query.options import ReadOptions, Use, going_with
 from rmqstore_spark.query.selection import ALL, ANY, EVERYTHING, Selection
-from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked
+from rmqstore_spark.read.pieces.queue_claims import is_asked
 from rmqstore_spark.read.pieces.task import Scanned, Task
 from rmqstore_spark.read.plan.prune import offsets_asked, ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.read.run.damage_reports import say_passed_over
 from rmqstore_spark.read.scan import Scan
-from rmqstore_spark.store.queue_coverage import Gaps, coverage_of_each
+from rmqstore_spark.store.queue_coverage import Gaps, QueueUnits, coverage_of_each
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import array, numbers
 from rmqstore_spark.tables.picked import HOW_TO_READ
@@ -59,10 +59,11 @@ def usage_of(
     """
     if store.faults and options.mode == "FAILFAST":
         raise DamagedStoreError(str(store.faults[0]))
-    if not (_OF_QUEUES.issuperset(by) and _do_queues_tell(store, options.selection)):
+    told = _told_by_queues(store, options.selection) if _OF_QUEUES.issuperset(by) else None
+    if told is None:
         too_large = most_bytes is not None and store.log.size > most_bytes
         return None if too_large else _of_log(store, options, by)
-    gaps, of_each = coverage_of_each(store, store.log.extents, lambda queue: is_asked(queue, options.selection))
+    gaps, of_each = told
     size = sum(stop - start for some in gaps for start, stop in some)
     if most_bytes is not None and size > most_bytes:
         return None
@@ -90,12 +91,12 @@ def _of_log(store: Snapshot, options: ReadOptions, by: Sequence[str]) -> tuple[p
     return _of_batches(Scan(_to_read(options), _columns(store, by), tuple(store.logs())).batches(), by), LOG
 
 
-def _do_queues_tell(store: Snapshot, selection: Selection) -> bool:
-    """Can queues tell how many messages are selected? A unit of a BatchCQ does not prove how many messages a batch
-    has."""
+def _told_by_queues(store: Snapshot, selection: Selection) -> tuple[list[Gaps], Iterable[QueueUnits]] | None:
+    """The selected messages of each queue as coverage_of_each() gives them; None where queues cannot tell."""
     if replace(selection, topic=ANY, assigned=None, queue_id=ALL) != EVERYTHING or store.is_of_known_queues:
-        return False
-    return all(queue.is_by_offset for queue in asked_queues(store, selection))
+        return None
+    selection.topic.learn(store.queues.topics)  # many queues are asked one by one
+    return coverage_of_each(store, store.log.extents, lambda queue: is_asked(queue, selection))
 
 
 def _to_read(options: ReadOptions) -> ReadOptions:

@@ -63,16 +63,15 @@ def unindexed_queues(store: StoreRef, selection: Selection) -> list[Queue]:
 
 
 def is_asked(queue: Queue, selection: Selection) -> bool:
-    """Can a queue have selected messages? Messages of light queues are in other queues, too."""
-    return not queue.is_lmq and selection.queue(queue.topic, queue.queue_id) is not None
+    """Can a queue that has each message once, and not for a light queue, have selected messages?"""
+    return selection.queue(queue.topic, queue.queue_id) is not None
 
 
 def offsets_in(queue: Queue, selection: Selection) -> Numbers | None:
     """The offsets that selected messages may have in a queue; None where none is selected. Where light queues are
     selected, a queue of batches is asked for too, beside an index: its messages may be in them."""
-    if selection.light is not None and queue.is_lmq:
-        return selection.light.get(queue.topic)
-    return selection.queue(queue.topic, queue.queue_id)
+    of_light = None if selection.light is None else selection.light.get(queue.topic)
+    return selection.queue(queue.topic, queue.queue_id) if of_light is None else of_light
 
 
 def are_in(values: npt.NDArray[np.int64], numbers: Numbers) -> npt.NDArray[np.bool_]:
@@ -138,7 +137,7 @@ class QueueClaims:
         narrow = piece.store.files.prices.linear_below
         asked = zip(cursors.queues, found, strict=True)
         claims = _merged([self._claimed(queue, units, narrow, reader, piece.ascends) for queue, units in asked])
-        if any(queue.is_lmq for queue in cursors.queues):  # a message can be in several, with the offset of its topic
+        if self._selection.light is not None:  # a message can be in several, with the offset of its topic
             return Claims(np.unique(claims.positions))
         if not (np.diff(claims.positions) > 0).all():
             raise ContradictedError(f"{where}: a message is in two queues")
