@@ -180,7 +180,7 @@ class LiveLog:
 
     def is_in(self, header: Header, queue: Queue, queue_offset: int) -> bool:
         """Is a message of the log, live or not, in a queue at an offset?"""
-        if not queue.is_lmq:
+        if not queue.is_additional:
             return is_in_own(header, queue, queue_offset)
         extent = self.extent_at(header.position)
         if extent is None:

@@ -46,7 +46,7 @@ def queue_ends(store: Snapshot, topics: Iterable[str], known: Known | None = Non
     evidence = UnitEvidence(store)
     before = {(topic, queue_id): end for topic in topics for queue_id, end in known.get(topic, {}).items()}
     asked = _Asked(store, {topic for topic in topics if topic not in known}, before)
-    queues = (queue for topic in topics for queue in store.queues.of_topic(topic) if not queue.is_lmq)
+    queues = (queue for topic in topics for queue in store.queues.of_topic(topic) if not queue.is_additional)
     for bounds in queue_bounds(store, queues, evidence):
         _refuse_units_after(store, bounds, evidence)
         asked.add(bounds)

@@ -33,7 +33,7 @@ def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
         for topic in queues.topics
         if not source.waiting.begins_anew(topic) and topic not in source.batch_topics
         for queue in queues.of_topic(topic)
-        if not queue.is_lmq
+        if not queue.is_additional
     )
     for bounds in queue_bounds(source.store, some):
         yield source.new_name(bounds.queue.topic, bounds.queue.queue_id), bounds
@@ -115,7 +115,7 @@ def _view(store: Snapshot) -> LogView:
 def _ahead(source: Source) -> Iterator[tuple[Queue, int, str]]:
     """For each queue that knows of messages after the log's end, the queue offset after the last of them."""
     store = source.store
-    some = (queue for queue in store.queues if not queue.is_lmq and not source.waiting.begins_anew(queue.topic))
+    some = (queue for queue in store.queues if not queue.is_additional and not source.waiting.begins_anew(queue.topic))
     for found in ahead_of_log(_view(store), some):
         assert found.topic is not None
         assert found.queue_id is not None

@@ -92,6 +92,15 @@ class QueueUnit(NamedTuple):
         return self.queue_offset + self.messages
 
     @property
+    def text(self) -> str:
+        """What it says, in words."""
+        if self.size <= 0:
+            return "none"
+        if self.kind is UnitKind.PRE_BLANK:
+            return "none, as before a queue's first message"
+        return f"commitLogOffset {self.position}, size {self.size}, tagsCode {self.tags_code}"
+
+    @property
     def fields(self) -> tuple[int, int, int]:
         """Position, size and tagsCode."""
         return self.position, self.size, self.tags_code

@@ -334,7 +334,7 @@ class SegmentReader:
 
     def is_in(self, header: Header, queue: Queue, queue_offset: int) -> bool:
         """Is a message of this segment in a queue at an offset? Its properties tell which light queues it is in."""
-        if not queue.is_lmq:
+        if not queue.is_additional:
             return is_in_own(header, queue, queue_offset)
         here = Filter(conditions=[{"lightQueue": {queue.topic: (queue_offset, queue_offset)}}])
         return self.pick(Claims(np.array([header.position], np.int64)), 0, here)[0] is not None

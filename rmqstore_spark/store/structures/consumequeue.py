@@ -6,7 +6,7 @@ Source: org.apache.rocketmq.store.ConsumeQueue.
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from rmqstore_spark.store.structures.proofs import Proof, proof_of
 UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
 FEW_UNITS = 128  # units that are read in one request rather than searched
 _PROVED = 12  # bytes: position and size. A broker that is writing the unit may not have written what follows.
+_RECOVERED_FILES = 3  # of a queue
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 2048, 64 * 1024  # units per read in a walk along a queue: from small to large
 
 
@@ -92,6 +93,7 @@ class Queue:
         is_in_files: whether its units are in files.
         is_plain: whether the kernel finds and reads its files by itself.
         is_by_offset: whether each unit is of one message, and its number is the message's queue offset.
+        has_ext: whether a tagsCode may be an address in consumequeue_ext/.
         directory: the directory of its files.
         files: how to reach files, and where requests and bytes are counted.
     """
@@ -101,6 +103,7 @@ class Queue:
     is_in_files: ClassVar[bool] = True
     is_plain: ClassVar[bool] = True
     is_by_offset: ClassVar[bool] = True
+    has_ext: ClassVar[bool] = True
 
     def __init__(self, directory: str, topic: str, queue_id: int, files: Files) -> None:
         self.topic = topic
@@ -170,8 +173,9 @@ class Queue:
         return self.in_files[-1].end if self.in_files else 0
 
     @kept
-    def is_lmq(self) -> bool:
-        """Is this a light message queue (MixAll), whose messages are in their own topics' queues as well?"""
+    def is_additional(self) -> bool:
+        """Are its messages in their own topics' queues as well? As those of a light message queue (MixAll). A unit that
+        the log confirms then says nothing of others, and a broker may delete the queue."""
         return is_light(self.topic)
 
     @property
@@ -193,6 +197,10 @@ class Queue:
             number: the number of the first unit.
         """
         return QueueBlock.of(data, number)
+
+    def text_of(self, units: QueueBlock, index: int) -> str:
+        """What one of some units says, in words."""
+        return units[index].text
 
     def unit(self, number: int) -> QueueUnit | None:
         """The unit with this number, or None where there is none or the unit stands for no message."""
@@ -285,6 +293,55 @@ class Queue:
         part = buffer[: min(count, len(buffer) // size) * size]
         return part[: file.read_into(part, index * size) // size * size]
 
+    # ---- units that follow from the log
+
+    def unit_of(self, header: Header) -> QueueUnit | None:
+        """The unit in the place of a message's unit; None where there is none."""
+        return self.unit(header.queue_offset)
+
+    def in_places_of(self, expected: Sequence[QueueBlock]) -> Iterator[tuple[QueueBlock, QueueBlock]]:
+        """Units that follow from the log, in parts; and in the place of each the queue's own unit, which is not in use
+        where the queue has none. Both have one length.
+
+        Args:
+            expected: units in a row, numbered by their queue offsets.
+        """
+        for units in expected:
+            first, data = int(units.numbers[0]), bytearray(len(units) * self.unit_size)
+            for number, part in self.chunks(first, first + len(units), at_once=len(units), over_gaps=True):
+                at = (number - first) * self.unit_size
+                data[at : at + len(part)] = part
+            yield units, self.parsed(data, first)
+
+    def are_after_end(self, units: QueueBlock, is_left: bool) -> npt.NDArray[np.bool_]:
+        """Which of these units, which follow from the log, come after those that a broker takes for the queue's.
+
+        Args:
+            is_left: whether the broker finds `abort` when it starts.
+        """
+        return units.numbers >= (self._recovered_end() if is_left else self._after_last_taken())
+
+    def _after_last_taken(self) -> int:
+        """The number after the last unit that a broker counts when it starts, even with unused units before it. To a
+        broker, the units before a queue's first message and those of lost messages are units like others
+        (ConsumeQueue.recover): no new unit comes before them."""
+        for file in reversed(self.in_files):
+            taken = np.flatnonzero(self.block(file.first, file.capacity).are_used)
+            if len(taken):
+                return file.first + int(taken[-1]) + 1
+        return 0
+
+    def _recovered_end(self) -> int:
+        """The number from which a broker that finds `abort` drops the units, to make them anew from the log: the first
+        unit in the last three files that does not count (ConsumeQueue.recover)."""
+        end = 0
+        for file in self.in_files[-_RECOVERED_FILES:]:
+            lacking = np.flatnonzero(~self.block(file.first, file.capacity).are_used)
+            if len(lacking):
+                return file.first + int(lacking[0])
+            end = file.end
+        return end
+
     # ---- queue offsets
 
     def number_with(self, queue_offset: int) -> int:
@@ -303,6 +360,10 @@ class Queue:
     def count_of(self, least: int, most: int) -> int:
         """The number of units with these queue offsets, as far as units are right."""
         return max(0, min(most + 1, self.end) - max(least, self.first))
+
+    def offset_at(self, number: int) -> int | None:
+        """The queue offset of a unit, as far as its number alone tells it."""
+        return number
 
     def offsets_from(self, number: int) -> tuple[int, int]:
         """The queue offset of a unit, and the one after the last unit."""

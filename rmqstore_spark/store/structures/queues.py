@@ -16,7 +16,6 @@ from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.batch_queue import BatchQueue
 from rmqstore_spark.store.structures.consumequeue import Queue, QueueName, names_in
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path
-from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 if TYPE_CHECKING:
     from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
@@ -68,7 +67,7 @@ class ConsumeQueues:
 
     def without_light(self, topics: Iterable[str] | None = None) -> list[Queue]:
         """The queues that have each message once, and not also for a light queue; topics as in of_topics()."""
-        return [queue for queue in self.of_topics(topics) if not queue.is_lmq]
+        return [queue for queue in self.of_topics(topics) if not queue.is_additional]
 
     def unindexed(self, topics: Iterable[str] | None = None) -> list[Queue]:
         """The queues whose messages no index has by their keys. No directory of other queues is listed."""
@@ -143,6 +142,20 @@ class ConsumeQueues:
         """The queue with a name that a queue has told, whether it is still there or not; as in queue()."""
         find = self.batch_queue if name.form == BatchQueue.form else self.queue
         return find(name.topic, name.queue_id)
+
+    def dispatched_to(self, topic: str, queue_id: int) -> Queue | None:
+        """The queue into which a broker puts the messages of this topic and queueId, whether it has files or not; as in
+        queue()."""
+        batch = self.batch_queue(topic, queue_id)
+        if batch is not None and batch.in_files and not self.is_passed_over(batch):
+            return batch
+        return self.queue(topic, queue_id)
+
+    @kept
+    def topics_of_batches(self) -> set[str]:
+        """The topics whose queues are BatchCQs alone."""
+        topics = {queue.topic for queue in self.batch}
+        return {topic for topic in topics if not any(queue.in_files for queue in self.of_topic(topic))}
 
     def is_passed_over(self, queue: Queue) -> bool:
         """Is it a BatchCQ without units beside a simple queue? Then the simple queue counts: a topic has queues of one
@@ -241,14 +254,11 @@ class ConsumeQueues:
         the log. The log's end and what follows damage are found with this answer, before there is a LiveLog to ask for
         evidence()."""
         queue = self.queue(header.topic, header.queue_id)
-        unit = None if queue is None else queue.unit(header.queue_offset)
+        unit = None if queue is None else queue.unit_of(header)
         found = None if unit is None else (unit.position, unit.size) == (header.position, header.size)
         batches = None if found else self.batch_queue(header.topic, header.queue_id)
-        if batches is not None:
-            unit = batches.unit(QueueCursor(batches).seek(header.position))
-            if unit is not None and (unit.position, unit.size) == (header.position, header.size):
-                return True
-        return found
+        unit = None if batches is None else batches.unit_of(header)
+        return True if unit is not None and unit.size == header.size else found
 
 
 def _best(some: Iterable[Queue], others: Iterable[Queue]) -> list[Queue]:

@@ -76,7 +76,7 @@ class RocksDBQueue(Queue):
     @property
     def kind(self) -> str:
         """What kind of queue it is, as table `queues` shows it."""
-        return "lmq" if self.is_lmq else "rocksdb"
+        return "lmq" if self.is_additional else "rocksdb"
 
     @kept
     def in_files(self) -> list[QueueFile]:

@@ -96,7 +96,7 @@ def _check_block(
         yield from holes.rest()
         yield from _odd_bodies(view, found.odd_bodies.tolist())
         if queues is not None:
-            yield from queues.check(found, scanner.dispatcher.queues, start, stop, damaged)
+            yield from queues.check(found, scanner.dispatcher.queues, stop, damaged)
         if index is not None:
 
             def again(tags: bool) -> Dispatched:

@@ -74,7 +74,7 @@ class LogView:
         header = self.header(unit.position)
         if header is None:
             return False
-        if queue.is_lmq and header.size != unit.size:
+        if queue.is_additional and header.size != unit.size:
             return False
         return header.is_queued and self.store.log.is_in(header, queue, queue_offset)
 

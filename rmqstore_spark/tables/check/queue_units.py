@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from native_io import Dispatched, UnitKind
-from rmqstore_spark.query.selection import ALL
+from native_io import Dispatched
 from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
@@ -25,16 +24,12 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.log_view import LogView, Wanted
 from rmqstore_spark.tables.check.problems import Finding
-from rmqstore_spark.tables.consumequeue import used_units
 
-_RECOVERED_FILES = 3  # of a queue
 _QUEUES_AHEAD = 512  # queues whose pages, and those of the log that they lead to, are kept at the same time
 
 _Longs = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 8, 16 * 1024  # units that are read backwards
-
-_Expected = list[QueueBlock]  # units in a row, numbered by their queue offsets
 
 
 class Candidate(NamedTuple):
@@ -72,21 +67,15 @@ class QueueStretch:
         self._store = store
         self._view = view
         self._late: list[tuple[Queue, QueueBlock]] = []  # units that a broker will still make
-        self.batch_topics = {
-            topic
-            for topic in {queue.topic for queue in store.queues.batch}
-            if not any(queue.in_files for queue in store.queues.of_topic(topic))
-        }
+        self.batch_topics = store.queues.topics_of_batches
 
-    def check(
-        self, found: Dispatched, names: list[tuple[str, int]], start: int, stop: int, damaged: Damaged
-    ) -> Iterator[Finding]:
+    def check(self, found: Dispatched, names: list[tuple[str, int]], stop: int, damaged: Damaged) -> Iterator[Finding]:
         """Problems of the units of a stretch's messages.
 
         Args:
             found: the queue units that follow from the stretch.
             names: topic and queueId of the queues by their numbers.
-            start, stop: the stretch's physical offsets.
+            stop: the physical offset at which the stretch ends.
             damaged: the stretch's damage.
         """
         extra: list[Candidate] = []
@@ -95,28 +84,27 @@ class QueueStretch:
         while some := [_Runs(*each) for each in itertools.islice(of_queues, _QUEUES_AHEAD)]:
             self._fetch_ahead(some)
             for each in some:
-                yield from self._check_queue(each, start, stop, extra)
+                queue, units = self._queue_of(each), self._units_of(each)
+                if queue is None:
+                    position = units[0][0].position
+                    yield Finding("impossibleTopic", position=position, topic=each.topic, queue_id=each.queue_id)
+                elif queue.in_files or not queue.is_additional:  # a broker deletes such ones that are not used
+                    pairs = list(queue.in_places_of(units))
+                    for right, there in pairs:
+                        yield from self._check_units(queue, right, there)
+                    extra += self._before(queue, [there for _, there in pairs])
         yield from extra_units(self._view, extra, stop, damaged)
 
-    def _check_queue(self, runs: "_Runs", start: int, stop: int, extra: list[Candidate]) -> Iterator[Finding]:
-        """check() of one queue. Units that the log does not confirm are added to `extra`."""
+    def _queue_of(self, runs: _Runs) -> Queue | None:
+        """The queue of units; None where there can be none."""
         topic, queue_id = runs.topic, runs.queue_id
-        expected = [QueueBlock.of(units, offset, topic in self.batch_topics) for offset, units in runs.runs]
         if queue_path(topic, queue_id) is None:
-            yield Finding("impossibleTopic", position=expected[0][0].position, topic=topic, queue_id=queue_id)
-            return
-        batch = self._store.queues.batch_queue(topic, queue_id)
-        if batch is not None and batch.in_files and not self._store.queues.is_passed_over(batch):
-            yield from self._check_batch(batch, expected, start, stop)
-            extra += self._before_batch(batch, expected, start, stop)
-            return
-        queue = self._store.queues.queue(topic, queue_id) or self._without_files(topic, queue_id)
-        if queue.is_lmq and not queue.in_files:
-            return  # a broker deletes light queues that are not used, and keeps their messages
-        for units in expected:
-            yield from self._check_simple(queue, units)
-        if not queue.is_lmq:  # each unit of which is looked at by queues.py
-            extra += self._before(queue, expected)
+            return None
+        return self._store.queues.dispatched_to(topic, queue_id) or self._without_files(topic, queue_id)
+
+    def _units_of(self, runs: _Runs) -> list[QueueBlock]:
+        """Units in a row, numbered by their queue offsets."""
+        return [QueueBlock.of(units, offset, runs.topic in self.batch_topics) for offset, units in runs.runs]
 
     def _fetch_ahead(self, some: "list[_Runs]") -> None:
         """Ask for what check() of some queues reads of these, and then of the log: the messages of the units before
@@ -154,32 +142,39 @@ class QueueStretch:
             )
         self._late = []
 
-    # ---- simple queues
+    # ---- units of messages
 
-    def _check_simple(self, queue: Queue, units: QueueBlock) -> Iterator[Finding]:
-        """Problems of the units of messages with consecutive queue offsets."""
-        actual, is_there, is_wrong = self._compared(queue, units)
+    def _check_units(self, queue: Queue, units: QueueBlock, actual: QueueBlock) -> Iterator[Finding]:
+        """Problems of the units of messages.
+
+        Args:
+            units: these units, as they follow from the log.
+            actual: the units in their places.
+        """
+        is_there, is_wrong = self._compared(queue, units, actual)
         if is_there.all() and not is_wrong.any():
             return
         if self._view.moment.is_unsettled:
             # Read again: a queue is written in order, so a unit missing before one that is there by now stays missing.
-            queue = self._store.queues.queue(queue.topic, queue.queue_id) or queue
-            end = recovered_end(queue) if self._view.moment.is_left else after_last_taken(queue)
-            actual, is_there, is_wrong = self._compared(queue, units)
+            queue = self._store.queues.named(queue.name) or queue
+            after_end = units.positions[queue.are_after_end(units, self._view.moment.is_left)]
+            ((units, actual),) = queue.in_places_of([units])
+            is_there, is_wrong = self._compared(queue, units, actual)
             expired = units.positions < self._view.start_now()
-            is_late = units.numbers >= end
-            is_late &= (~is_there | is_wrong) & (units.positions >= self._view.moment.dispatched_from)
+            is_late = (~is_there | is_wrong) & np.isin(units.positions, after_end)
+            is_late &= units.positions >= self._view.moment.dispatched_from
             self._late += [(queue, units.only(slice(*ends))) for ends in stretches(is_late & ~expired)]
             is_there |= is_late | expired
             is_wrong &= ~is_late & ~expired
-        for first, last in stretches(~is_there):
+        for first, last in in_a_row(actual.numbers, ~is_there):
             unit = units[first]
             is_odd = _is_odd(self._view, queue, unit.queue_offset, unit.position)
-            yield _of_unit(
-                "shiftedQueueUnit" if is_odd else "missingQueueUnit", queue, unit, actual[first], last - first
-            )
+            problem = "shiftedQueueUnit" if is_odd else "missingQueueUnit"
+            yield _of_unit(problem, queue, unit, actual[first], (unit.text, actual[first].text), last - first)
         for at in np.flatnonzero(is_wrong).tolist():
-            yield _of_unit(self._kind_of(queue, units[at], actual[at]), queue, units[at], actual[at])
+            right, there = units[at], actual[at]
+            problem = self._kind_of(queue, right, there)
+            yield _of_unit(problem, queue, right, there, (queue.text_of(units, at), queue.text_of(actual, at)))
 
     def _kind_of(self, queue: Queue, right: QueueUnit, there: QueueUnit) -> str:
         """The problem where a queue's unit is not the one of a message: a wrong unit, or a wrong message in the log.
@@ -196,14 +191,17 @@ class QueueStretch:
         # In a queue that is made anew from a log with a gap, units after the gap come too early.
         return "shiftedQueueUnit" if header.queue_offset > right.queue_offset else "wrongQueueUnit"
 
-    def _compared(self, queue: Queue, units: QueueBlock) -> tuple[QueueBlock, _Flags, _Flags]:
-        """The units in the places of expected ones; two masks: which exist, and which of these differ."""
-        actual = _read(queue, int(units.numbers[0]), len(units))
-        is_there = actual.are_messages
+    def _compared(self, queue: Queue, units: QueueBlock, actual: QueueBlock) -> tuple[_Flags, _Flags]:
+        """Which units are there in the places of expected ones, and which of these differ."""
         is_wrong = (actual.positions != units.positions) | (actual.sizes != units.sizes)
+        is_wrong |= actual.queue_offsets != units.queue_offsets
+        if queue.topic in self.batch_topics:
+            is_wrong |= (actual.messages != units.messages) | (actual.store_times != units.store_times)
+        else:  # expected units are those of simple queues, which say neither
+            actual.messages, actual.store_times = units.messages, units.store_times
         if (actual.tags_codes != units.tags_codes).any():
             is_wrong |= ~self._same_tags(queue, actual, units)
-        return actual, is_there, is_there & is_wrong
+        return actual.are_messages, actual.are_messages & is_wrong
 
     def _same_tags(self, queue: Queue, actual: QueueBlock, expected: QueueBlock) -> npt.NDArray[np.bool_]:
         """True for units with the right tagsCode. Delayed messages have the time there at which they are due, which
@@ -211,7 +209,7 @@ class QueueStretch:
         if queue.topic == SCHEDULE_TOPIC:
             return np.ones(len(actual), np.bool_)
         codes = actual.tags_codes
-        is_ext = codes <= LAST_ADDRESS
+        is_ext = (codes <= LAST_ADDRESS) & queue.has_ext
         if is_ext.any():
             ext = read_ext(self._store.root, queue.topic, queue.queue_id, codes[is_ext].tolist(), self._store.files)
             # Where there is nothing at the address, a broker lets the message pass any filter.
@@ -226,103 +224,14 @@ class QueueStretch:
         directory = os.path.join(self._store.root, "consumequeue", topic, str(queue_id))
         return Queue(directory, topic, queue_id, self._store.files)
 
-    # ---- BatchCQ
-
-    def _check_batch(self, queue: Queue, expected: _Expected, start: int, stop: int) -> Iterator[Finding]:
-        """Check units of a BatchCQ. Units are found by where they point, as nothing else links them to messages."""
-        units = QueueBlock.joined(expected)
-        units = units.only(units.are_messages)  # a broker takes no message whose number of messages it cannot read
-        positions = units.positions
-        actual = _near(queue, start, stop)
-        missing = ~np.isin(positions, actual.positions)
-        if missing.any():  # the search fails in a queue that is not in order; and a broker may have written meanwhile
-            queue = self._store.queues.batch_queue(queue.topic, queue.queue_id) or queue
-            actual = QueueBlock.joined([each.units for each in used_units(queue, 0, 1 << 62, ALL)])
-            missing = ~np.isin(positions, actual.positions)
-        if missing.any() and self._view.moment.is_unsettled:
-            newest = int(actual.positions.max(initial=-1))
-            is_late = missing & (positions > newest) & (positions >= self._view.moment.dispatched_from)
-            self._late += [(queue, units.only(slice(*ends))) for ends in stretches(is_late)]
-            missing &= ~is_late & (positions >= self._view.start_now())
-        for unit in units.only(missing):
-            yield Finding(
-                "missingQueueUnit",
-                position=unit.position,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                queue_offset=unit.queue_offset,
-                expected=_shown(unit),
-                found="none",
-            )
-        actual = actual.only(np.isin(actual.positions, positions))
-        right = units.only(np.searchsorted(positions, actual.positions))
-        is_wrong = (actual.sizes != right.sizes) | (actual.tags_codes != right.tags_codes)
-        is_wrong |= actual.queue_offsets != right.queue_offsets
-        if queue.topic in self.batch_topics:
-            is_wrong |= (actual.messages != right.messages) | (actual.store_times != right.store_times)
-        else:  # the log's units are those of simple queues, which say neither
-            actual.messages, actual.store_times = right.messages, right.store_times
-        for at in np.flatnonzero(is_wrong).tolist():
-            there, wanted = actual[at], right[at]
-            yield Finding(
-                "wrongQueueUnit",
-                *place_of(queue, there.number),
-                there.position,
-                queue.topic,
-                queue.queue_id,
-                wanted.queue_offset,
-                _shown_batch(right, at),
-                _shown_batch(actual, at),
-            )
-
     # ---- units that no message has
 
-    def _before_batch(self, queue: Queue, expected: _Expected, start: int, stop: int) -> Iterator[Candidate]:
-        """_before() in a BatchCQ."""
-        actual = _near(queue, start, stop)
-        are_expected = np.isin(actual.positions, QueueBlock.joined(expected).positions)
-        least = 0
-        for number in actual.numbers[are_expected].tolist():
-            yield from unconfirmed(self._view, queue, number, least)
-            least = number + 1
-
-    def _before(self, queue: Queue, expected: _Expected) -> Iterator[Candidate]:
-        """Units of no message that stand before the units of messages."""
-        least = 0
-        for units in expected:
-            yield from unconfirmed(self._view, queue, units[0].number, least)
-            least = units[-1].number + 1
-
-
-def _near(queue: Queue, start: int, stop: int) -> QueueBlock:
-    """The units of a BatchCQ that point into [start, stop), if the queue is in order."""
-    cursor = QueueCursor(queue)
-    first, after = cursor.seek(start), cursor.seek(stop)
-    units = queue.block(first, max(0, after - first))
-    return units.only(units.are_messages)
-
-
-def after_last_taken(queue: Queue) -> int:
-    """The number after the last unit of a simple queue that a broker counts when it starts, even with unused units
-    before it. To a broker, the units before a queue's first message and those of lost messages are units like others
-    (ConsumeQueue.recover): no new unit comes before them."""
-    for file in reversed(queue.in_files):
-        taken = np.flatnonzero(queue.block(file.first, file.capacity).are_used)
-        if len(taken):
-            return file.first + int(taken[-1]) + 1
-    return 0
-
-
-def recovered_end(queue: Queue) -> int:
-    """The number from which a broker that finds `abort` drops the units of a simple queue, to make them anew from the
-    log: the first unit in the last three files that does not count (ConsumeQueue.recover)."""
-    end = 0
-    for file in queue.in_files[-_RECOVERED_FILES:]:
-        lacking = np.flatnonzero(~queue.block(file.first, file.capacity).are_used)
-        if len(lacking):
-            return file.first + int(lacking[0])
-        end = file.end
-    return end
+    def _before(self, queue: Queue, there: list[QueueBlock]) -> Iterator[Candidate]:
+        """Units of no message that stand before the units of messages, which are in these places."""
+        numbers, least = QueueBlock.joined(there).numbers, 0
+        for first, stop in in_a_row(numbers, numbers >= 0):
+            yield from unconfirmed(self._view, queue, int(numbers[first]), least)
+            least = int(numbers[stop - 1]) + 1
 
 
 def unconfirmed(view: LogView, queue: Queue, number: int, least: int = 0) -> Iterator[Candidate]:
@@ -386,25 +295,24 @@ def _is_odd(view: LogView, queue: Queue, queue_offset: int, position: int) -> bo
     if not 0 <= queue_offset < MOST_OFFSETS:
         return True
     number = QueueCursor(queue).seek(position)
-    there = queue.unit(number)
+    before, there = queue.unit(number - 1), queue.unit(number)
     if there is not None and there.position == position:
-        return any(_is_right(view, queue, each) for each in (number - 1, number + 1))
-    return number - 1 > queue_offset and _is_right(view, queue, number - 1)
+        return _is_right(view, queue, before) or _is_right(view, queue, queue.unit(number + 1))
+    return before is not None and before.queue_offset > queue_offset and _is_right(view, queue, before)
 
 
-def _is_right(view: LogView, queue: Queue, number: int) -> bool:
-    unit = queue.unit(number)
-    return unit is not None and view.is_of(queue, number, unit)
+def _is_right(view: LogView, queue: Queue, unit: QueueUnit | None) -> bool:
+    return unit is not None and view.is_of(queue, unit.queue_offset, unit)
 
 
 def _is_told_with_message(view: LogView, candidate: Candidate) -> bool:
     """Does a unit of no message belong to a message whose queueOffset is odd, and which has no unit?"""
     queue, header = candidate.queue, view.header(candidate.unit.position)
-    if header is None or not queue.is_by_offset or queue.is_lmq or not header.is_queued:
+    if header is None or not header.is_queued:
         return False
     if (header.topic, header.queue_id, header.size) != (queue.topic, queue.queue_id, candidate.unit.size):
         return False
-    return queue.unit(header.queue_offset) is None and _is_odd(view, queue, header.queue_offset, header.position)
+    return queue.unit_of(header) is None and _is_odd(view, queue, header.queue_offset, header.position)
 
 
 def _findings(found: list[Candidate], end: int) -> Iterator[Finding]:
@@ -443,14 +351,6 @@ def extra_unit(queue: Queue, unit: QueueUnit) -> Finding:
     )
 
 
-def _read(queue: Queue, number: int, count: int) -> QueueBlock:
-    """`count` units of a simple queue from a number on; zeros where there is no file or the file is shorter."""
-    data = bytearray(count * UNIT_SIZE)
-    for first, part in queue.chunks(number, number + count, at_once=count, over_gaps=True):
-        data[(first - number) * UNIT_SIZE : (first - number) * UNIT_SIZE + len(part)] = part
-    return QueueBlock.of(data, number)
-
-
 def place_of(queue: Queue, number: int) -> tuple[str | None, int | None]:
     """The file of a unit and the unit's byte offset in it; (None, None) if there is no file for it."""
     return queue.place_of(number) or (None, None)
@@ -462,30 +362,29 @@ def stretches(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-def _of_unit(problem: str, queue: Queue, expected: QueueUnit, found: QueueUnit, count: int = 1) -> Finding:
-    """The finding for a message's unit in a simple queue."""
+def in_a_row(numbers: _Longs, which: _Flags) -> list[tuple[int, int]]:
+    """The parts [first, stop) with all of those that a mask names, in which numbers follow each other."""
+    at = np.flatnonzero(which)
+    parts = np.split(at, np.flatnonzero((np.diff(at) != 1) | (np.diff(numbers[at]) != 1)) + 1)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
+
+
+def _of_unit(
+    problem: str, queue: Queue, right: QueueUnit, there: QueueUnit, texts: tuple[str, str], count: int = 1
+) -> Finding:
+    """The finding for a message's unit in a queue.
+
+    Args:
+        right, there: the unit, and what is in its place.
+        texts: of both.
+    """
     return Finding(
         problem,
-        *place_of(queue, expected.number),
-        expected.position,
+        *place_of(queue, there.number),
+        right.position,
         queue.topic,
         queue.queue_id,
-        expected.queue_offset,
-        _shown(expected),
-        _shown(found),
+        right.queue_offset,
+        *texts,
         count,
     )
-
-
-def _shown_batch(units: QueueBlock, at: int) -> str:
-    unit, time = units[at], int(units.store_times[at])
-    rest = f"messages {unit.messages}, storeTimestamp {time}"
-    return f"queueOffset {unit.queue_offset}, {_shown(unit)}, {rest}"
-
-
-def _shown(unit: QueueUnit) -> str:
-    if unit.size <= 0:
-        return "none"
-    if unit.kind is UnitKind.PRE_BLANK:
-        return "none, as before a queue's first message"
-    return f"commitLogOffset {unit.position}, size {unit.size}, tagsCode {unit.tags_code}"

@@ -96,18 +96,18 @@ def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, 
     units: list[QueueBlock] = []
     for found in used_units(queue, piece.first, piece.stop, ALL):
         units.append(found.units)
-        if queue.is_lmq:
+        if queue.is_additional:
             seen.extra += _of_light(view, queue, found.units)
     used = QueueBlock.joined(units)
-    before = piece.first if piece.first > 0 and queue.is_by_offset else None
+    before = queue.offset_at(piece.first) if piece.first > 0 else None
     seen.holes += [(queue, first, stop) for first, stop in _holes(used, before, view)]
     if piece.stop == _OPEN:
         count = len(used)
         if view.moment.is_unsettled:  # a broker may have added the rest meanwhile
             judged = np.flatnonzero(used.positions < view.end)
             count = int(judged[-1]) + 1 if len(judged) else 0
-            seen.ahead += 0 if queue.is_lmq else len(used) - count
-        if count and not queue.is_lmq:
+            seen.ahead += 0 if queue.is_additional else len(used) - count
+        if count and not queue.is_additional:
             seen.extra += unconfirmed(view, queue, int(used.numbers[count - 1]) + 1)
 
 
