@@ -124,7 +124,7 @@ class Queue:
         size = self.unit_size
         if self._only_file is not None:
             begin, length, taken = self._only_file
-            path = os.path.join(self.directory, f"{begin:020d}")
+            path = f"{self.directory}{os.sep}{begin:020d}"  # join() would take as long as all the rest
             return [QueueFile(path, begin // size, length // size, length, taken)]
         for start, name in self._named_files():
             path = os.path.join(self.directory, name)

@@ -324,8 +324,9 @@ def segment_files(
     """
     segments: list[SegmentFile] = []
     strays: list[str] = []
+    above = os.path.join(directory, "")  # join() for each would take as long as a stat
     for name in sorted(names):
-        path, start = os.path.join(directory, name), start_of(name)
+        path, start = above + name, start_of(name)
         if start is None:
             strays.append(path)
             continue
