@@ -88,9 +88,12 @@ def _left_out(row: dict[str, Any]) -> str:
     """What an option has left out, and the proof of it, in a line."""
     name = f"{row['option']} {row['value']!r}"
     found = f"the same search finds {row['found']:,} in the copy" if row["found"] else "the copy has none of them"
-    told = f"{name}: {counted(row['messages'], 'message')} left out ({size_text(row['bytes'])}); {found}"
+    gone = f"{counted(row['messages'], 'message')} left out ({size_text(row['bytes'])}); {found}"
+    told = f"{name}: {gone if row['messages'] else 'no message of the store has it, so it left nothing out'}"
     if row["inBodies"]:
         told += f"; {counted(row['inBodies'], 'other message')} with its text in the body"
     if row["inBytes"]:
         told += f"; its text is still at {counted(row['inBytes'], 'place')}, first in {row['firstPlace']}"
-    return told if row["inBodies"] or row["inBytes"] else f"{told}, nor its text"
+    if row["inBodies"] or row["inBytes"]:
+        return told
+    return f"{told}, nor its text" if row["messages"] else f"{told}; its text is nowhere in the copy"
