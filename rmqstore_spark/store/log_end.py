@@ -18,7 +18,6 @@ broker puts a message there only once it can no longer be rolled back.) And an e
 that the log goes on.
 """
 
-import bisect
 import functools
 import itertools
 import time
@@ -28,16 +27,15 @@ from dataclasses import dataclass, replace
 
 from native_io import FORMAT, Status
 from rmqstore_spark.kept import kept
+from rmqstore_spark.store.claims import Claim, Claims
 from rmqstore_spark.store.format.clock import CLOCK_SLACK
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.checkpoint import logics_timestamp
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.entries import Entry, EntryOrder
 from rmqstore_spark.store.structures.layout import Layout
 from rmqstore_spark.store.structures.past_damage import PastDamage
-from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Segment
 from rmqstore_spark.store.structures.written import load
@@ -131,7 +129,7 @@ class LogEnd:
         self._queues = queues
         self._files = files
         self._must_prove = is_followed and files.is_snapshot
-        self._claimed: dict[int, list[tuple[int, int, int]]] = {}  # by physical offset, once all queues were searched
+        self._claims = Claims(queues, self._segments, files)
         self._looks: dict[int, tuple[int, Future[bool]]] = {}  # by segment: from where on, and whether it is empty
         self._seen_in: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}  # by segment: up to where, and what
 
@@ -372,8 +370,8 @@ class LogEnd:
                     return None  # a whole unit, which no queue unit proves lost: _later_unit() tells whether it is live
                 found = reader.read(at, _LOOK_SIZE)
                 after = None
-                for claim in self._claims(at, Head.of(found)):
-                    size = claim[0]
+                for claim in self._claims.at(at, Head.of(found)):
+                    size = claim.size
                     if at + size + FORMAT["BLANK_SIZE"] > segment.end:
                         continue
                     if not found[:size].strip(b"\0"):
@@ -395,55 +393,6 @@ class LogEnd:
                 return True
             at = reader.find(at + 1, end)
         return False
-
-    def _claims(self, position: int, head: Head) -> Iterator[tuple[int, int, int]]:
-        """The claims of the queues on a message at a physical offset: size, queueId, queueOffset."""
-        if position in self._claimed:
-            yield from self._claimed[position]
-            return
-        claims = []
-        for queue in self._queues.with_batch:
-            found = self._claim(queue, position, head)
-            if found is not None:
-                claims.append((found[1], queue.queue_id, found[0]))
-                yield claims[-1]
-        self._claimed[position] = claims
-
-    def _claim(self, queue: Queue, position: int, head: Head) -> tuple[int, int] | None:
-        """The queue offset and the size of the message that a queue has at a physical offset; None where the queue has
-        no message there.
-
-        Args:
-            head: what is left of the message.
-        """
-        found = QueueCursor(queue).seek(position)
-        likely = [head.queue_offset] if queue.queue_id == head.queue_id and queue.is_by_offset else []
-        for number in itertools.chain(likely, [found], self._past_left_over(queue, position)):
-            unit = queue.unit(number)
-            if unit is not None and unit.position == position and unit.size >= FORMAT["SMALLEST_UNIT"]:
-                return unit.queue_offset, unit.size
-        return None
-
-    def _past_left_over(self, queue: Queue, position: int) -> Iterator[int]:
-        """QueueCursor.seek() among the queue's units whose messages the log has, for where units left over from a
-        truncated log mislead the cursor."""
-        number = QueueCursor(queue).seek(position)
-        if number > queue.first and not self._has(queue, number - 1, position):
-            units = range(number)
-            yield bisect.bisect_left(units, True, lo=queue.first, key=lambda n: not self._has(queue, n, position))
-
-    def _has(self, queue: Queue, number: int, position: int) -> bool:
-        """Does a queue's unit stand for a message before a physical offset that the log has, or has had?"""
-        unit = queue.unit(number)
-        if unit is None or unit.position < self._segments[0].start:
-            return True  # None: before the queue's first message
-        if unit.position >= position:
-            return False
-        index = self._index_of(unit.position)
-        if index is None:
-            return True
-        with self._open(index) as reader:
-            return reader.has_message(queue, unit.queue_offset, unit)
 
     def _later_unit(self, stop: _Stop) -> _Stop | None:
         """A later unit that proves that the log goes on."""
@@ -526,8 +475,8 @@ class LogEnd:
             while True:
                 end = past.end_of(at, segment.end)
                 if end is None:
-                    claims = self._claims(at, Head.of(reader.read(at, HEAD_SIZE)))
-                    end = next((at + size for size, _, _ in claims), segment.end)
+                    claims = self._claims.at(at, Head.of(reader.read(at, HEAD_SIZE)))
+                    end = next((at + claim.size for claim in claims), segment.end)
                 if end >= segment.end:
                     break
                 at = end
@@ -643,7 +592,7 @@ def _header(segment: Segment) -> int:
     return 0 if segment.wrapping is None else segment.wrapping.header
 
 
-def _agrees(head: Head, claim: tuple[int, int, int]) -> bool:
+def _agrees(head: Head, claim: Claim) -> bool:
     """Do at least two of three fields agree?"""
     return sum(map(int.__eq__, (head.size, head.queue_id, head.queue_offset), claim)) >= 2
 

@@ -17,7 +17,7 @@ from support.patience import HANG
 from support.reading import read
 
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.store import log_end
+from rmqstore_spark.store import claims, log_end
 from rmqstore_spark.store.format.message import Head
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
@@ -486,13 +486,13 @@ def test_queues_are_asked_once_about_a_damaged_message(tmp_path: Path, monkeypat
     data[at + 56 : at + 64] = (store.now + 1_000_000).to_bytes(8)  # storeTimestamp
     path.write_bytes(data)
     asked: list[tuple[str, int]] = []
-    claim = log_end.LogEnd._claim
+    claim = claims.Claims._of_queue
 
-    def counting(self: log_end.LogEnd, queue: Queue, position: int, head: Head) -> tuple[int, int] | None:
+    def counting(self: claims.Claims, queue: Queue, position: int, head: Head) -> claims.Claim | None:
         asked.append((queue.topic, position))
         return claim(self, queue, position, head)
 
-    monkeypatch.setattr(log_end.LogEnd, "_claim", counting)
+    monkeypatch.setattr(claims.Claims, "_of_queue", counting)
     assert Snapshot.find(str(tmp_path), Files()).end > half
     assert asked == [(f"T{number}", half) for number in sorted(range(20), key=str)]
 

@@ -1,0 +1,76 @@
+"""Claims of queues on damaged messages: the same whether each queue is searched or all of them have been read, and in
+proportion to the messages, not to messages times queues."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from machine.trials import store_of
+from oracle.stores import StoreBuilder
+
+from rmqstore_spark.store import claims
+from rmqstore_spark.store.claims import Claim, Claims
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
+
+STORES = 5
+
+
+def found_at(root: Path, positions: list[int]) -> list[list[Claim]]:
+    """What all queues claim of each physical offset."""
+    store = Snapshot.find(str(root), Files())
+    made = Claims(store.queues, store.segments, store.files)
+    found = []
+    for position in positions:
+        segment = next((each for each in store.segments if each.start <= position < each.end), None)
+        head = b""
+        if segment is not None:
+            with store.reader(segment) as reader:
+                head = reader.read(position, HEAD_SIZE)
+        found.append(list(made.at(position, Head.of(head.ljust(HEAD_SIZE, b"\0")))))
+    return found
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_read_or_searched(rng: random.Random, monkeypatch: pytest.MonkeyPatch, batches: bool) -> None:
+    """On stores that were damaged, cut, killed and written on: also where queues have units of a log that was."""
+    tables = claims_found = 0
+    for _ in range(STORES):
+        with store_of(rng.randrange(1 << 40), batches=batches) as past:
+            begun = [message.position for message in (*past.messages, *past.stale)]
+            positions = [at + step for at in begun for step in (0, 0, 1)]
+            rng.shuffle(positions)
+            searched = found_at(past.root, positions)
+            with monkeypatch.context() as patch:
+                patch.setattr(Claims, "_is_worth_reading", lambda _: True)
+                assert found_at(past.root, positions) == searched, past.told()
+                tables += 1
+            claims_found += sum(map(len, searched))
+    assert claims_found > tables
+
+
+def test_queues_are_read_once_where_much_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = StoreBuilder(tmp_path, segment_size=1 << 20)
+    for number in range(400):
+        store.append("Orders", queue_id=number % 20)
+    store.close()
+    log = tmp_path / "commitlog" / "0".zfill(20)
+    with log.open("r+b") as file:
+        for message in store.messages:
+            file.seek(message.position + 84)
+            file.write(b"yyyy")  # bodyLength
+    searches = 0
+    search = Claims._of_queue
+
+    def counting(*given: object) -> Claim | None:
+        nonlocal searches
+        searches += 1
+        return search(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Claims, "_of_queue", counting)
+    found = Snapshot.find(str(tmp_path), Files())
+    assert found.end == store.end
+    assert searches <= 2 * claims._FEW * 20 < 400
