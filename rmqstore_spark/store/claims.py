@@ -39,7 +39,7 @@ class Claim(NamedTuple):
     queue_offset: int
 
 
-class Claims:
+class ClaimSearch:
     """Finds what the queues of a store claim.
 
     Args:
@@ -93,16 +93,19 @@ class Claims:
         """What a queue claims; None where it has no message there."""
         found = QueueCursor(queue).seek(position)
         likely = [head.queue_offset] if queue.queue_id == head.queue_id and queue.is_by_offset else []
-        for number in itertools.chain(likely, [found], self._past_left_over(queue, position)):
+        for number in itertools.chain(likely, [found], self._past_left_over(queue, position, found)):
             unit = queue.unit(number)
             if unit is not None and unit.position == position and unit.size >= FORMAT["SMALLEST_UNIT"]:
                 return Claim(unit.size, queue.queue_id, unit.queue_offset)
         return None
 
-    def _past_left_over(self, queue: Queue, position: int) -> Iterator[int]:
+    def _past_left_over(self, queue: Queue, position: int, number: int) -> Iterator[int]:
         """QueueCursor.seek() among the queue's units whose messages the log has, for where units left over from a
-        truncated log mislead the cursor."""
-        number = QueueCursor(queue).seek(position)
+        truncated log mislead the cursor.
+
+        Args:
+            number: what the cursor has found.
+        """
         if number > queue.first and not self._has(queue, number - 1, position):
             units = range(number)
             yield bisect.bisect_left(units, True, lo=queue.first, key=lambda n: not self._has(queue, n, position))

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from native_io import FORMAT, Status
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.claims import Claim, Claims
+from rmqstore_spark.store.claims import Claim, ClaimSearch
 from rmqstore_spark.store.format.clock import CLOCK_SLACK
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
 from rmqstore_spark.store.io.files import Files
@@ -129,7 +129,7 @@ class LogEnd:
         self._queues = queues
         self._files = files
         self._must_prove = is_followed and files.is_snapshot
-        self._claims = Claims(queues, self._segments, files)
+        self._claims = ClaimSearch(queues, self._segments, files)
         self._looks: dict[int, tuple[int, Future[bool]]] = {}  # by segment: from where on, and whether it is empty
         self._seen_in: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}  # by segment: up to where, and what
 

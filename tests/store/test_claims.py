@@ -11,7 +11,7 @@ from machine.trials import store_of
 from oracle.stores import StoreBuilder
 
 from rmqstore_spark.store import claims
-from rmqstore_spark.store.claims import Claim, Claims
+from rmqstore_spark.store.claims import Claim, ClaimSearch
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
@@ -22,7 +22,7 @@ STORES = 5
 def found_at(root: Path, positions: list[int]) -> list[list[Claim]]:
     """What all queues claim of each physical offset."""
     store = Snapshot.find(str(root), Files())
-    made = Claims(store.queues, store.segments, store.files)
+    made = ClaimSearch(store.queues, store.segments, store.files)
     found = []
     for position in positions:
         segment = next((each for each in store.segments if each.start <= position < each.end), None)
@@ -45,7 +45,7 @@ def test_read_or_searched(rng: random.Random, monkeypatch: pytest.MonkeyPatch, b
             rng.shuffle(positions)
             searched = found_at(past.root, positions)
             with monkeypatch.context() as patch:
-                patch.setattr(Claims, "_is_worth_reading", lambda _: True)
+                patch.setattr(ClaimSearch, "_is_worth_reading", lambda _: True)
                 assert found_at(past.root, positions) == searched, past.told()
                 tables += 1
             claims_found += sum(map(len, searched))
@@ -63,14 +63,14 @@ def test_queues_are_read_once_where_much_is_damaged(tmp_path: Path, monkeypatch:
             file.seek(message.position + 84)
             file.write(b"yyyy")  # bodyLength
     searches = 0
-    search = Claims._of_queue
+    search = ClaimSearch._of_queue
 
     def counting(*given: object) -> Claim | None:
         nonlocal searches
         searches += 1
         return search(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Claims, "_of_queue", counting)
+    monkeypatch.setattr(ClaimSearch, "_of_queue", counting)
     found = Snapshot.find(str(tmp_path), Files())
     assert found.end == store.end
     assert searches <= 2 * claims._FEW * 20 < 400

@@ -486,13 +486,13 @@ def test_queues_are_asked_once_about_a_damaged_message(tmp_path: Path, monkeypat
     data[at + 56 : at + 64] = (store.now + 1_000_000).to_bytes(8)  # storeTimestamp
     path.write_bytes(data)
     asked: list[tuple[str, int]] = []
-    claim = claims.Claims._of_queue
+    claim = claims.ClaimSearch._of_queue
 
-    def counting(self: claims.Claims, queue: Queue, position: int, head: Head) -> claims.Claim | None:
+    def counting(self: claims.ClaimSearch, queue: Queue, position: int, head: Head) -> claims.Claim | None:
         asked.append((queue.topic, position))
         return claim(self, queue, position, head)
 
-    monkeypatch.setattr(claims.Claims, "_of_queue", counting)
+    monkeypatch.setattr(claims.ClaimSearch, "_of_queue", counting)
     assert Snapshot.find(str(tmp_path), Files()).end > half
     assert asked == [(f"T{number}", half) for number in sorted(range(20), key=str)]
 
