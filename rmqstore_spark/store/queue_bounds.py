@@ -246,7 +246,11 @@ def many_bounds(store: Snapshot, queues: list[Queue], asked: UnitNumbers | None 
 
 
 class _Found:
-    """What is found of some queues at once."""
+    """What is found of some queues at once.
+
+    Large because it has two sources for each end of a queue, units and messages, and two for its bounds: columns, and
+    a search where these do not agree.
+    """
 
     def __init__(self, store: Snapshot, queues: list[Queue], evidence: UnitEvidence, asked: UnitNumbers) -> None:
         self._queues = queues

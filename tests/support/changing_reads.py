@@ -119,7 +119,8 @@ class InBucket:
                 step()
 
     def end(self) -> int:
-        count, self._count = self._count, None
+        with self._lock:  # a step that has begun is to be over before the store is made anew
+            count, self._count = self._count, None
         return count or 0
 
 

@@ -199,12 +199,12 @@ class Claims:
         return some if self.sizes[0] else Claims(some.positions)
 
     def with_positions(self, others: Positions) -> "Claims":
-        """These claims, which have sizes and queue offsets, and others of which only the physical offsets are known."""
-        assert self.sizes is not None
-        assert self.queue_offsets is not None
+        """These claims, and others of which only the physical offsets are known."""
         if not len(others):
             return self
         positions = np.union1d(self.positions, others)
+        if self.sizes is None or self.queue_offsets is None:
+            return Claims(positions)
         sizes, queue_offsets = np.zeros(len(positions), np.int32), np.full(len(positions), -1, np.int64)
         mine = np.searchsorted(positions, self.positions)
         sizes[mine], queue_offsets[mine] = self.sizes, self.queue_offsets
