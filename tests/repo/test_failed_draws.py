@@ -49,7 +49,9 @@ def test_a_run_tells_and_keeps_them(tmp_path: Path) -> None:
         "def test_draws(rng):\n    assert rng.random() > 1\n\ndef test_does_not():\n    assert False\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
-    environment = {name: text for name, text in os.environ.items() if name not in ("CI", "RMQ_TEST_SEED", "PYTEST_ADDOPTS")}
+    environment = {
+        name: text for name, text in os.environ.items() if name not in ("CI", "RMQ_TEST_SEED", "PYTEST_ADDOPTS")
+    }
     environment |= {"PYTHONPATH": str(ROOT), "RMQ_FAILED_DRAWS": str(tests / "failed_draws.txt")}
     ran = subprocess.run(
         [*command, f"--rootdir={tmp_path}", str(tests)], env=environment, capture_output=True, text=True, check=False
