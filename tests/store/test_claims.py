@@ -17,7 +17,7 @@ from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 
 STORES = 5
-SEARCHES = 4000  # in each store, and each takes half a millisecond
+SEARCHES = 1500  # in each store, and each takes half a millisecond
 
 
 def found_at(root: Path, positions: list[int]) -> list[list[Claim]]:
@@ -35,6 +35,7 @@ def found_at(root: Path, positions: list[int]) -> list[list[Claim]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [False, True])
 def test_read_or_searched(rng: random.Random, monkeypatch: pytest.MonkeyPatch, batches: bool) -> None:
     """On stores that were damaged, cut, killed and written on: also where queues have units of a log that was."""

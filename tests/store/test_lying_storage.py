@@ -111,6 +111,7 @@ def test_a_list_without_end_is_refused(
     assert len(list(bucket.below("a", 1500))) == 1500 if answer is not _pages_without_objects else True
 
 
+@pytest.mark.slow
 def test_no_more_bytes_are_taken_than_were_asked_for(liar: Callable[[Answer], Any]) -> None:
     sent = []
 
