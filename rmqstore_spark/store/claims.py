@@ -23,7 +23,7 @@ from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.queues import ConsumeQueues
-from rmqstore_spark.store.structures.segments import Segment
+from rmqstore_spark.store.structures.segments import Segment, index_of
 
 _SEARCH = 256 * 1024  # bytes of queues that are read in about the time of a search in one
 _FEW = 8  # searches in each queue
@@ -117,23 +117,18 @@ class ClaimSearch:
             return True  # None: before the queue's first message
         if unit.position >= position:
             return False
-        segment = self._segment_of(unit.position)
-        if segment is None:
+        index = index_of(self._segments, unit.position)
+        if index is None:
             return True
-        with SegmentReader(segment, self._files) as reader:
+        with SegmentReader(self._segments[index], self._files) as reader:
             return reader.has_message(queue, unit.queue_offset, unit)
-
-    def _segment_of(self, position: int) -> Segment | None:
-        """The segment that a physical offset is in; None where that segment is missing."""
-        found = (segment for segment in self._segments if segment.start <= position < segment.end)
-        return next(found, None)
 
     # ---- many
 
     def _read(self, position: int) -> "_Table":
         """The table of what the queues say of a segment from a physical offset on."""
-        segment = self._segment_of(position)
-        positions = range(position, position if segment is None else segment.end)
+        index = index_of(self._segments, position)
+        positions = range(position, position if index is None else self._segments[index].end)
         parts, others = [np.zeros((4, 0), np.int64)], dict[int, Queue]()
         for number, queue in enumerate(self._queues.with_batch):
             found = _pointing_into(queue, positions)

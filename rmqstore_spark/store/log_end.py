@@ -37,7 +37,7 @@ from rmqstore_spark.store.structures.entries import Entry, EntryOrder
 from rmqstore_spark.store.structures.layout import Layout
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queues import ConsumeQueues
-from rmqstore_spark.store.structures.segments import Segment
+from rmqstore_spark.store.structures.segments import Segment, index_of
 from rmqstore_spark.store.structures.written import load
 
 PAGE = 4096  # bytes; a copy of a growing file is made in pieces of this size
@@ -304,14 +304,9 @@ class LogEnd:
         return last.position
 
     def _segment_of(self, position: int) -> int:
-        index = self._index_of(position)
+        index = index_of(self._segments, position)
         assert index is not None
         return index
-
-    def _index_of(self, position: int) -> int | None:
-        """The index of the segment that a physical offset is in; None where that segment is missing."""
-        found = (i for i, segment in enumerate(self._segments) if segment.start <= position < segment.end)
-        return next(found, None)
 
     def _cut(self, stop: _Stop) -> int | None:
         """The end of the damage, where the log stops at bytes that no broker leaves there; None where the log just

@@ -3,6 +3,8 @@
 Source: org.apache.rocketmq.store.MappedFileQueue.
 """
 
+import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from native_io import Wrapping
@@ -79,6 +81,16 @@ class Damage:
 def damage_in(segment: Segment, start: int, stop: int, reason: str) -> Damage:
     """A damage of the physical offsets [start, stop) in a segment."""
     return Damage(segment.path, start, stop, start - segment.start, reason, segment.of_queue)
+
+
+def index_of(segments: Sequence[Segment], position: int) -> int | None:
+    """The index of the segment that a physical offset is in; None where that segment is missing.
+
+    Args:
+        segments: by start.
+    """
+    index = bisect.bisect_right(segments, position, key=lambda segment: segment.start) - 1
+    return index if index >= 0 and position < segments[index].end else None
 
 
 def segments_of(files: tuple[SegmentFile, ...]) -> tuple[list[Segment], list[Damage]]:
