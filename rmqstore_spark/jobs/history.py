@@ -54,10 +54,11 @@ from rmqstore_spark.tables.traces import traces_of
 _READ = [
     *("topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "body", "properties", "sysFlag"),
     *("bornTimestamp", "bornHost", "storeTimestamp", "reconsumeTimes", "commitLogOffset"),
-    *("realTopic", "consumerGroup"),
+    *("realTopic", "consumerGroup", "preparedTransactionOffset"),
 ]
 # The units as they wait: the body of a trace alone; isLate: it tells nothing of other units of its message.
 _UNITS = pa.schema([*arrow_schema(_READ), ("bodySize", LONG), ("isLate", pa.bool_())])
+_COMMITS = arrow_schema(["preparedTransactionOffset", "topic"])
 _BY_MESSAGE = [(name, "ascending") for name in ("msgId", "isLate", "commitLogOffset")]
 _AT_ONCE = 16_384  # units, rows or ids that are held, and looked for in others
 _OFFSET_ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
@@ -219,10 +220,14 @@ def _as_unit_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     topic, body = rows["topic"], rows["body"]
     rows["bodySize"] = pc.fill_null(pc.binary_length(body), 0).cast(LONG)
     rows["body"] = pc.if_else(pc.equal(topic, TRACE_TOPIC), body, pa.scalar(None, body.type))
-    is_commit = pc.equal(pc.bit_wise_and(rows["sysFlag"], TRANSACTION_TYPE), TRANSACTION_COMMIT)
+    is_commit = _are_commits(rows["sysFlag"])
     is_kept = pc.is_in(topic, pa.array([SCHEDULE_TOPIC, TIMER_TOPIC]))
     rows["isLate"] = pc.invert(pc.or_(is_commit, is_kept))
     return pa.RecordBatch.from_arrays([*rows.values()], schema=_UNITS)
+
+
+def _are_commits(sys_flags: pa.Array) -> pa.Array:
+    return pc.equal(pc.bit_wise_and(sys_flags, TRANSACTION_TYPE), TRANSACTION_COMMIT)
 
 
 def _once(ordered: Batches) -> Batches:
@@ -258,7 +263,7 @@ class _OfMessage(NamedTuple):
 
     Attributes:
         parked_at: the physical offset of the first unit in which a broker kept it until it was due; its own if none.
-        is_committed: whether the message was committed.
+        is_committed: whether a message with its msgId was committed.
     """
 
     unit: Unit
@@ -279,7 +284,8 @@ def _of_messages(units: WaitingRows) -> Iterator[_OfMessage]:
         name = _same_message(unit)
         if unit["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC):
             parked[name] = min(unit["commitLogOffset"], parked.get(name, unit["commitLogOffset"]))
-        is_committed = is_committed or bool(unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT)
+        is_commit = unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT
+        is_committed = is_committed or (is_commit and last is not None)
         own: int = unit["commitLogOffset"]
         yield _OfMessage(unit, parked.get(name, own), is_committed)
 
@@ -364,9 +370,24 @@ def _list(name: str, text: str | None) -> str:
 
 def _rollbacks(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterator[Event]:
     """For each transaction without a committed message, the event that ended it."""
+    commits = WaitingRows(_COMMITS, _commits_without_id(units))
     halves = (each.unit for each in _of_messages(units) if each.unit["topic"] in _HALF_TOPICS and not each.is_committed)
     while some := list(itertools.islice(halves, _AT_ONCE)):
-        yield from _rollbacks_of(store, options, some)
+        if ended := _not_named(some, commits):
+            yield from _rollbacks_of(store, options, ended)
+
+
+def _commits_without_id(units: WaitingRows) -> Batches:
+    for batch in _without_traces(units):
+        are_wanted = pc.and_(_are_commits(batch.column("sysFlag")), pc.is_null(batch.column("msgId")))
+        yield batch.filter(are_wanted).select(_COMMITS.names)
+
+
+def _not_named(halves: list[Unit], commits: WaitingRows) -> list[Unit]:
+    """The half messages that no commit without a msgId names: by their place, as 0 also stands for none, and topic."""
+    sought = {(unit["commitLogOffset"], unit["realTopic"]) for unit in halves if unit["msgId"] is None}
+    named = {place for row in _rows(commits) if (place := tuple(row.values())) in sought} if sought else set()
+    return [unit for unit in halves if unit["msgId"] or (unit["commitLogOffset"], unit["realTopic"]) not in named]
 
 
 def _rollbacks_of(store: Snapshot, options: ReadOptions, halves: list[Unit]) -> Iterator[Event]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -120,6 +121,50 @@ def test_details(tmp_path: Path) -> None:
     assert [(row["event"], row["group"], row["details"]) for row in events(tmp_path, "gone")] == [
         ("given up", "P", "for Orders")
     ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rollbacks_of_one_key(tmp_path: Path, seed: int) -> None:
+    """With and without msgIds: an op message ends what it names, and that is a rollback where no commit has it."""
+    rng = random.Random(seed)
+    store = stores.StoreBuilder(tmp_path, segment_size=1 << 16)
+    if rng.random() < 0.5:
+        store.append("Orders", keys="same")  # so no half message is at the physical offset 0
+    for number in range(12):
+        names = {"REAL_TOPIC": rng.choice(("Orders", "Bills")), "REAL_QID": "0", "PGROUP": "P"}
+        msg_id = rng.choice((None, f"ID{number}"))
+        at = store.append("RMQ_SYS_TRANS_HALF_TOPIC", msg_id=msg_id, keys="same", properties=names)
+        fate = rng.choice(("open", "commit", "rollback", "rollback"))
+        if fate == "commit":
+            store.append(
+                names["REAL_TOPIC"],
+                msg_id=msg_id,
+                keys="same",
+                properties=names,
+                sys_flag=reference.COMMIT,
+                prepared_transaction_offset=at,
+            )
+        if fate != "open":
+            store.append("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"%d," % number, tags="d")
+    store.close()
+
+    rows = reference.read_store(tmp_path)
+    commits = [row for row in rows if row["sysFlag"] & reference.TRANSACTION_BITS == reference.COMMIT]
+    committed = {(row["preparedTransactionOffset"], row["topic"]) for row in commits}
+    halves = {row["queueOffset"]: row for row in rows if row["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"}
+    ended = [
+        (row["commitLogOffset"], halves[int(row["body"].decode().strip(","))])
+        for row in rows
+        if row["topic"] == "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    ]
+    expected = [
+        (at, half["msgId"], f"for {half['properties']['REAL_TOPIC']}")
+        for at, half in ended
+        if (half["commitLogOffset"], half["properties"]["REAL_TOPIC"]) not in committed
+    ]
+    found = [row for row in events(tmp_path, "same") if row["event"] == "rolled back"]
+    assert [(row["commitLogOffset"], row["msgId"], row["details"]) for row in found] == expected
+    assert expected
 
 
 @pytest.mark.slow
