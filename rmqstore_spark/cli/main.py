@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rmqstore_spark.cli.exit_codes import FINE, INTERRUPTED, WRONG, WRONG_USE, exit_code_of
 from rmqstore_spark.cli.streams import open_streams, restart_in_utf8
 from rmqstore_spark.errors import RmqStoreError, one_line
+from rmqstore_spark.once import Once
 
 if TYPE_CHECKING:
     import click
@@ -95,14 +96,18 @@ def _wrong_use(why: "click.ClickException") -> int:
 @contextlib.contextmanager
 def _each_once() -> Iterator[None]:
     """The log says each text once: a command that opens a store several times is told the same of it each time."""
-    handlers, once = logging.getLogger().handlers[:], _Once()
+    handlers, once = logging.getLogger().handlers[:], Once()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        return once.is_new(record.getMessage())
+
     for handler in handlers:
-        handler.addFilter(once)
+        handler.addFilter(is_new)
     try:
         yield
     finally:
         for handler in handlers:
-            handler.removeFilter(once)
+            handler.removeFilter(is_new)
 
 
 class _ToStandardError(logging.Handler):
@@ -113,20 +118,6 @@ class _ToStandardError(logging.Handler):
             print(self.format(record), file=sys.stderr)
         except Exception:
             self.handleError(record)
-
-
-class _Once(logging.Filter):
-    """Lets each text pass once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        is_new = text not in self._said
-        self._said.add(text)
-        return is_new
 
 
 class _NoPandas(MetaPathFinder):

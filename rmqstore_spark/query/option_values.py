@@ -99,8 +99,10 @@ def parse_assign(text: str) -> dict[str, frozenset[int]]:
 def parse_by(text: str) -> tuple[str, ...]:
     """`by`: names of columns of table `usage`, with commas between them, each once."""
     names = tuple(name.strip() for name in text.split(","))
-    if not set(names) <= set(_BY) or len(set(names)) < len(names):
-        raise ValueError(f"some of {', '.join(_BY)}, comma-separated, each once")
+    unknown = [name for name in names if name not in _BY]
+    if unknown or len(set(names)) < len(names):
+        near = nearest(unknown[0], list(_BY)) if unknown else ""
+        raise ValueError(f"some of {', '.join(_BY)}, comma-separated, each once{near and f' ({near.strip()})'}")
     return names
 
 

@@ -84,7 +84,8 @@ class TableMethods:
         bytes (bytes that they take in the log), source (where the numbers are from: queues, log, or queues and log).
         Columns that `by` does not name are null. The numbers are exact: by topic and queue they are added up from
         ConsumeQueues, as far as these are proved to have every message of the log, and else from the log. A batch
-        counts as the messages in it; a damaged message counts where its queue has it and the log is not read.
+        counts as the messages in it; a damaged message counts where its queue has it and the log is not read. A topic
+        or queue that no store has is an error, as for messages; other tables log it.
         """
         return self.table("usage", columns, **options)
 

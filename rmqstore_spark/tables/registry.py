@@ -17,7 +17,7 @@ from rmqstore_spark.progress import Progress
 from rmqstore_spark.query.options import MESSAGES, ReadOptions, Use, check_columns, going_with
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.plan.again import again, begun_again
-from rmqstore_spark.read.plan.check_names import check_queues, say_unknown_queues, say_unknown_topics
+from rmqstore_spark.read.plan.check_names import check_queues, check_topics, say_unknown_queues, say_unknown_topics
 from rmqstore_spark.read.plan.joined import refuse_several_brokers
 from rmqstore_spark.read.plan.store_options import with_offsets
 from rmqstore_spark.read.plan.stores import files_of, open_stores
@@ -144,17 +144,22 @@ def plan_table(table: Table, options: ReadOptions, stores: list[Snapshot] | None
         stores: these stores, if they are already open.
 
     Raises:
-        OptionError: the offsets name a queue, or a group, that no store has. Selected topics and queues that no store
-            has only cause a warning in the log, as they may still come.
+        OptionError: the offsets name a queue, or a group, that no store has; or a selected topic or queue is unknown,
+            and the table's rows are made of all messages that options select. In other tables that only causes a
+            warning in the log, as they may still come.
         RmqStoreError: a path is no store, or the store cannot be read.
     """
     if stores is None:
         return again(lambda: plan_table(table, options, _stores(table, options)))
     for store in stores:
         say_what_is_unknown(store, table.name, topics=options.selection.named_topics)
-    say_unknown_topics(options.subscribe, stores)
-    say_unknown_queues(options.selection.assigned, stores)
-    check_queues(replace(options.selection, assigned=None), stores)
+    if table.options.issuperset(going_with(Use.SELECT)):
+        check_topics(options.subscribe, stores)
+        check_queues(options.selection, stores)
+    else:
+        say_unknown_topics(options.subscribe, stores)
+        say_unknown_queues(options.selection.assigned, stores)
+        check_queues(replace(options.selection, assigned=None), stores)
     tasks: list[TableTask] = []
     for store, own in with_offsets(options, stores):
         seen = _seen(table, store, own)

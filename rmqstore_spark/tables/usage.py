@@ -220,7 +220,8 @@ USAGE = Table(
     ),
     note="Columns that `by` does not name are null. The numbers are exact: by topic and queue they are added up from "
     "ConsumeQueues, as far as these are proved to have every message of the log, and else from the log. A batch counts "
-    "as the messages in it; a damaged message counts where its queue has it and the log is not read.",
+    "as the messages in it; a damaged message counts where its queue has it and the log is not read. A topic or "
+    "queue that no store has is an error, as for messages; other tables log it.",
     options=HOW_TO_READ | going_with(Use.SELECT).keys() | {"by"},
     rows=_rows,
     parts=_parts,

@@ -171,6 +171,21 @@ def test_wrong_words(tmp_path: Path, by: str) -> None:
         reading.options_of(tmp_path, by=by)
 
 
+def test_names_that_are_not_there(store: Path) -> None:
+    """What usage adds up are messages: a topic that no store has is refused as there, not an empty result."""
+    for arguments, meant in (
+        (["--by", "topic,topci"], "found 'topic,topci'"),
+        (["--by", "topci"], "(Did you mean 'topic'?), found 'topci'"),
+        (["--topic", "Larg"], "unknown topic 'Larg'. Did you mean 'Large'"),
+        (["--assign", '{"Larg": [0]}'], "unknown topic 'Larg'. Did you mean 'Large'"),
+    ):
+        told = [run(command, str(store), *arguments) for command in ("usage", "messages") if "--by" not in arguments]
+        told = told or [run("usage", str(store), *arguments)]
+        for ran in told:
+            assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+            assert meant in ran.err
+
+
 def test_by_is_for_usage(store: Path) -> None:
     with pytest.raises(OptionError, match="option 'by' is for table 'usage'"):
         Store(store).messages(by="topic")

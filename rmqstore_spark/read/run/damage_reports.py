@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from rmqstore_spark.errors import one_line
+from rmqstore_spark.once import Once
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import why_unread
 
@@ -28,23 +29,21 @@ class Listener:
         is_silent: whether no damage is logged: whoever listens tells it.
         is_lost: whether damage was heard of that no replica makes good for.
         texts: what was reported, or some of it where it is very much.
-        hashes: of all that was reported, where each damage is logged once.
+        once: knows what was reported, where each damage is logged once.
     """
 
     is_once: bool = False
     is_silent: bool = False
     is_lost: bool = False
     texts: set[str] = field(default_factory=set)
-    hashes: set[int] = field(default_factory=set)
+    once: Once = field(default_factory=Once)
 
     def takes(self, text: str, is_lost: bool) -> bool:
         """Take a report. Is it to be logged, as far as this listener is concerned?"""
         self.is_lost |= is_lost
         if len(self.texts) < _MOST_TEXTS:
             self.texts.add(text)
-        is_new = hash(text) not in self.hashes
-        if self.is_once:
-            self.hashes.add(hash(text))
+        is_new = not self.is_once or self.once.is_new(text)
         return is_new and not self.is_silent
 
 
