@@ -76,15 +76,20 @@ class ClaimSearch:
 
     def _is_worth_reading(self) -> bool:
         """Have searches cost as much as reading all queues would? Where a queue ends is asked only after some."""
-        return self._spent > _FEW * _SEARCH * len(self._queues.with_batch) and self._spent > self._to_read
+        return self._spent > _FEW * _SEARCH * len(self._every) and self._spent > self._to_read
+
+    @kept
+    def _every(self) -> list[Queue]:
+        """The queues, in the order of their claims."""
+        return self._queues.with_batch
 
     @kept
     def _to_read(self) -> int:
         """About the bytes of all queues."""
-        return sum((queue.end - queue.first) * queue.unit_size for queue in self._queues.with_batch)
+        return sum((queue.end - queue.first) * queue.unit_size for queue in self._every)
 
     def _sought(self, position: int, head: Head) -> Iterator[Claim]:
-        for queue in self._queues.with_batch:
+        for queue in self._every:
             self._spent += _SEARCH
             if (claim := self._of_queue(queue, position, head)) is not None:
                 yield claim
@@ -130,7 +135,7 @@ class ClaimSearch:
         index = index_of(self._segments, position)
         positions = range(position, position if index is None else self._segments[index].end)
         parts, others = [np.zeros((4, 0), np.int64)], dict[int, Queue]()
-        for number, queue in enumerate(self._queues.with_batch):
+        for number, queue in enumerate(self._every):
             found = _pointing_into(queue, positions)
             if found is None:
                 others[number] = queue
@@ -140,15 +145,14 @@ class ClaimSearch:
         return _Table(positions, units[:, np.lexsort((units[3], units[0]))], others)
 
     def _looked_up(self, position: int, head: Head) -> Iterator[Claim]:
-        every = self._queues.with_batch
         first, stop = np.searchsorted(self._table.units[0], (position, position + 1))
         found = {
-            number: Claim(size, every[number].queue_id, offset)
+            number: Claim(size, self._every[number].queue_id, offset)
             for _, size, offset, number in self._table.units[:, first:stop].T.tolist()
             if size >= FORMAT["SMALLEST_UNIT"]
         }
         for number in sorted({*found, *self._table.others}):
-            claim = found.get(number) or self._of_queue(every[number], position, head)
+            claim = found.get(number) or self._of_queue(self._every[number], position, head)
             if claim is not None:
                 yield claim
 
