@@ -4,6 +4,7 @@ proportion to the messages, not to messages times queues."""
 from __future__ import annotations
 
 import random
+import struct
 from pathlib import Path
 
 import pytest
@@ -17,21 +18,26 @@ from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 
 STORES = 5
+BLOCK = 2048  # units that are read at once
 SEARCHES = 1500  # in each store, and each takes half a millisecond
 
 
-def found_at(root: Path, positions: list[int]) -> list[list[Claim]]:
-    """What all queues claim of each physical offset."""
+def found_at(root: Path, positions: list[int], head: bool = True) -> list[list[Claim]]:
+    """What all queues claim of each physical offset.
+
+    Args:
+        head: whether the log still has the heads of messages, which lead to their units.
+    """
     store = Snapshot.find(str(root), Files())
     made = ClaimSearch(store.queues, store.segments, store.files)
     found = []
     for position in positions:
         segment = next((each for each in store.segments if each.start <= position < each.end), None)
-        head = b""
-        if segment is not None:
+        data = b""
+        if segment is not None and head:
             with store.reader(segment) as reader:
-                head = reader.read(position, HEAD_SIZE)
-        found.append(list(made.at(position, Head.of(head.ljust(HEAD_SIZE, b"\0")))))
+                data = reader.read(position, HEAD_SIZE)
+        found.append(list(made.at(position, Head.of(data.ljust(HEAD_SIZE, b"\0")))))
     return found
 
 
@@ -53,6 +59,36 @@ def test_read_or_searched(rng: random.Random, monkeypatch: pytest.MonkeyPatch, b
                 tables += 1
             claims_found += sum(map(len, searched))
     assert claims_found > tables
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("odd", ["swapped", "blank", "unused", "first"])
+@pytest.mark.parametrize("count", [40, BLOCK + 100])
+def test_a_queue_that_is_odd_is_searched(
+    count: int, odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random
+) -> None:
+    """Its units do not ascend, or something else is among them."""
+    store = StoreBuilder(tmp_path, 1 << 19, 20 * 2300)
+    for _ in range(count):
+        store.append("Orders", queue_id=0)
+    store.close()
+    positions = [message.position for message in store.messages]
+    (path,) = (tmp_path / "consumequeue" / "Orders" / "0").iterdir()
+    whole = path.read_bytes()
+    for number in [count // 2, min(BLOCK, count) - 1, *rng.sample(range(1, count - 1), 10)]:
+        units = [whole[at : at + 20] for at in range(0, len(whole), 20)]
+        if odd == "swapped":
+            units[number - 1 : number + 1] = units[number], units[number - 1]
+        elif odd == "first":
+            units[number] = units[0]
+        else:
+            units[number] = struct.pack(">qiq", 0, 0x7FFFFFFF, 0) if odd == "blank" else bytes(20)
+        path.write_bytes(b"".join(units))
+        asked = [*positions[max(number - 1, 0) : number + 2], *rng.sample(positions, 9)]
+        with monkeypatch.context() as patch:
+            patch.setattr(ClaimSearch, "_is_worth_reading", lambda _: True)
+            read = found_at(tmp_path, asked, head=False)
+        assert read == found_at(tmp_path, asked, head=False), number
 
 
 def test_queues_are_read_once_where_much_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
