@@ -52,7 +52,7 @@ from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets, Lost
 from rmqstore_spark.write.build.tails import Queue
-from rmqstore_spark.write.build.target import sizes_to_rebuild
+from rmqstore_spark.write.build.target import batch_file_of, sizes_to_rebuild
 from rmqstore_spark.write.build.topics import of_batches
 from rmqstore_spark.write.new_store import Ends, NewStore, write_new_store
 
@@ -392,13 +392,11 @@ def _sizes(job: CopyJob) -> FileSizes:
     found = [sizes_to_rebuild(store, Sizes(), may_be_cut=job.is_salvage) for store in job.stores]
     if not found:
         return Sizes().or_defaults()
-    return replace(found[0], segment=max(each.segment for each in found), batch_file=_batch_file(job, found))
-
-
-def _batch_file(job: CopyJob, found: Sequence[FileSizes]) -> int:
-    """The size of files of BatchCQs: that of the first store which has some."""
-    having = [sizes for store, sizes in zip(job.stores, found, strict=True) if store.queues.batch]
-    return (having or found)[0].batch_file
+    return replace(
+        found[0],
+        segment=max(each.segment for each in found),
+        batch_file=batch_file_of(job.stores) or found[0].batch_file,
+    )
 
 
 def _mode_of(store: Snapshot) -> int:

@@ -216,8 +216,7 @@ def _are_quick(store: Snapshot) -> bool:
 def _queues(store: Snapshot) -> QueueFacts:
     """All but the light queues, whose messages have a queue of their topic as well."""
     facts = queue_facts(store)
-    some = facts if "lmq" not in facts.kinds else facts.only([kind != "lmq" for kind in facts.kinds])
-    return replace(some, ahead=facts.ahead)
+    return replace(facts.without_light(), ahead=facts.ahead)
 
 
 def _span(store: Snapshot, facts: QueueFacts | None) -> tuple[int | None, int | None]:
@@ -314,7 +313,7 @@ class _Samples:
 
 def _largest(facts: QueueFacts, rows: range) -> list[int]:
     """The rows of a topic's largest queues."""
-    some = [row for row in rows if facts.kinds[row] in ("simple", "rocksdb")]  # in which a unit is a message
+    some = [row for row in rows if facts.queues[row] is not None]
     return sorted(some, key=lambda row: int(facts.least[row] - facts.end[row]))[:_QUEUES_SAMPLED]
 
 
@@ -325,7 +324,7 @@ def _sampled(store: Snapshot, facts: QueueFacts, rows: list[int]) -> dict[int, l
         queue = queues[place[0]]
         return None if queue is None else queue.unit(place[1])
 
-    queues = {row: store.queues.queue(*facts.names[row]) for row in rows}
+    queues = {row: facts.queues[row] for row in rows}
     asked = [(row, offset) for row in rows for offset in _spread(int(facts.least[row]), int(facts.end[row]) - 1)]
     units = store.files.schedule.mapped(unit_at, asked)
     headers = headers_of(store, [Place(unit.position, unit.size) for unit in units if unit is not None])

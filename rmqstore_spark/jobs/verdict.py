@@ -79,7 +79,7 @@ def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:
         is_tiered: whether the store is a tiered one, which has nothing else that is checked.
     """
     known = [queue_facts(log) for log in logs]
-    facts = [facts.only([kind != "lmq" for kind in facts.kinds]) for facts in known]
+    facts = [facts.without_light() for facts in known]
     messages = sum(int(each.counts.sum()) for each in facts)
     parts = [
         f"{size_text(sum(log.log.size for log in logs))} of log in "

@@ -81,7 +81,7 @@ class ClaimSearch:
     @kept
     def _every(self) -> list[Queue]:
         """The queues, in the order of their claims."""
-        return self._queues.with_batch
+        return self._queues.every
 
     @kept
     def _to_read(self) -> int:

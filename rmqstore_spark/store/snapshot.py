@@ -74,7 +74,7 @@ class StoreRef:
     def queues(self) -> ConsumeQueues:
         """The store's ConsumeQueues."""
         layout = self.layout
-        return ConsumeQueues(layout.consumequeue, self.files, layout.batchconsumequeue, layout.queues_in_rocksdb)
+        return ConsumeQueues(layout.consumequeue, self.files, layout.queues_beside, layout.queues_in_rocksdb)
 
     @property
     def stored_queues(self) -> ConsumeQueues:

@@ -54,7 +54,8 @@ class QueueFacts:
 
     Attributes:
         names: topic and queueId.
-        kinds: what queueType says.
+        kinds: what queueType says, for users.
+        are_additional: which have messages that other queues have as well (Queue.is_additional).
         least, end: queue offsets.
         positions: rows: physical offsets of the first and of the last message; -1 where there is none.
         times: rows: store times (us) of these; NO_TIME where there is none, or it is not known.
@@ -72,6 +73,7 @@ class QueueFacts:
 
     names: list[tuple[str, int]]
     kinds: list[str]
+    are_additional: npt.NDArray[np.bool_]
     least: _Longs
     end: _Longs
     positions: _Longs
@@ -99,6 +101,10 @@ class QueueFacts:
         starts = [at for at, topic in enumerate(texts) if at == 0 or topic != texts[at - 1]]
         return [texts[at] for at in starts], np.array([*starts, len(texts)], np.int64)
 
+    def without_light(self) -> "QueueFacts":
+        """Those of queues that have each message once, as of only()."""
+        return self.only(~self.are_additional) if self.are_additional.any() else self
+
     def only(self, which: "npt.NDArray[np.bool_] | Sequence[int]") -> "QueueFacts":
         """Those of some queues, without what was found of consumed messages, and after the log's end."""
         rows = np.arange(len(self))[which]
@@ -106,6 +112,7 @@ class QueueFacts:
         return QueueFacts(
             names=[self.names[row] for row in some],
             kinds=[self.kinds[row] for row in some],
+            are_additional=self.are_additional[rows],
             least=self.least[rows],
             end=self.end[rows],
             positions=self.positions[:, rows],
@@ -217,6 +224,7 @@ class _Rows:
     def __init__(self, bounds: ManyBounds, of_logs: list[LogQueue]) -> None:
         self._names = list(bounds.names)
         self._kinds = [queue.kind for queue in bounds.queues]
+        self._are_additional = [queue.is_additional for queue in bounds.queues]
         self._numbers = np.stack(
             [bounds.least, bounds.end, *bounds.positions, *bounds.times, bounds.files, bounds.nbytes]
         )
@@ -254,6 +262,7 @@ class _Rows:
     def _put(self, name: tuple[str, int], kind: str, numbers: list[int]) -> None:
         self._names.append(name)
         self._kinds.append(kind)
+        self._are_additional.append(False)
         self._queues.append(None)
         self._more.append(numbers)
 
@@ -266,6 +275,7 @@ class _Rows:
         return QueueFacts(
             [self._names[row] for row in order],
             [self._kinds[row] for row in order],
+            np.array(self._are_additional, np.bool_)[order],
             numbers[_LEAST],
             numbers[_END],
             numbers[_FIRST_POSITION : _LAST_POSITION + 1],

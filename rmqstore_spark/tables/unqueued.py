@@ -77,7 +77,7 @@ def _unknown(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterat
         return
     ranges = ranges_of(store)
     if not known.have_messages.any() and not any(
-        queue.last() is not None for queue in itertools.chain(known.queues, store.queues.with_batch)
+        queue.last() is not None for queue in itertools.chain(known.queues, store.queues.every)
     ):
         if ranges:
             logger.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", store.root)
@@ -106,7 +106,7 @@ def _are_many(store: Snapshot, segments: int) -> bool:
     most = _MOST_STRETCHES // max(1, segments)
     if store.queues.has_more_topics(most):
         return True
-    queues = store.queues.with_batch
+    queues = store.queues.every
     return len(queues) > most or sum(store.files.schedule.mapped(_count, queues)) > _MOST_UNITS
 
 

@@ -262,7 +262,7 @@ def _position(units: memoryview) -> int:
 
 def _kept_ends(store: Snapshot) -> dict[tuple[str, int], int]:
     """The ends of queues that lack their last messages, but which a salvage has let go on after these."""
-    lasts = ((queue, queue.any_unit(queue.end - 1)) for queue in store.queues if not queue.is_additional)
+    lasts = ((queue, queue.any_unit(queue.end - 1)) for queue in store.queues.own)
     return {(queue.topic, queue.queue_id): unit.end for queue, unit in lasts if unit and unit.kind is UnitKind.LOST}
 
 
@@ -290,7 +290,7 @@ def _keep_others(tree: disk.Tree, store: Snapshot, new: str, files: StoreFiles, 
     for bounds in queue_bounds(store, others):
         queue = bounds.queue
         has_others = queue.unit_size == UNIT_SIZE and any(found != size for _, found in queue.sizes)
-        if (bounds.end < queue.end or has_others) and not queue.is_additional:
+        if (bounds.end < queue.end or has_others) and queue.units_vouch:
             queues.begin_at((queue.topic, queue.queue_id), bounds.end, PRE_BLANK)
             continue
         target = os.path.join(new, queue.topic, str(queue.queue_id))

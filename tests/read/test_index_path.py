@@ -181,7 +181,7 @@ def test_each_file_is_opened_once_and_no_queue_but_those_of_the_log_s_end_is_lis
     def listed(_: object) -> None:
         raise AssertionError("all queues are listed")
 
-    monkeypatch.setattr(ConsumeQueues, "with_batch", property(listed))
+    monkeypatch.setattr(ConsumeQueues, "every", property(listed))
     monkeypatch.setattr(ConsumeQueues, "__iter__", listed)
     files = _Counting()
     planned = plan(reading.options_of(wide.root, **options), files)

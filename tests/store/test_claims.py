@@ -49,7 +49,7 @@ def test_read_or_searched(rng: random.Random, monkeypatch: pytest.MonkeyPatch, b
     for _ in range(STORES):
         with store_of(rng.randrange(1 << 40), batches=batches) as past:
             begun = [message.position for message in (*past.messages, *past.stale)]
-            queues = len(Snapshot.find(str(past.root), Files()).queues.with_batch)
+            queues = len(Snapshot.find(str(past.root), Files()).queues.every)
             positions = [at + step for at in begun for step in (0, 0, 1)]
             positions = rng.sample(positions, min(len(positions), SEARCHES // max(queues, 1)))
             searched = found_at(past.root, positions)

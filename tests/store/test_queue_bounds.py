@@ -20,7 +20,7 @@ from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 def bounds_of(root: Path) -> dict[tuple[str, int], QueueBounds]:
     store = Snapshot.find(str(root), Files())
-    return {(each.queue.topic, each.queue.queue_id): each for each in queue_bounds(store, store.queues.with_batch)}
+    return {(each.queue.topic, each.queue.queue_id): each for each in queue_bounds(store, store.queues.every)}
 
 
 def assert_bounds(worn: Worn) -> int:
@@ -107,7 +107,7 @@ def test_many_at_once_are_as_each_by_itself(
                 if is_searched:
                     context.setattr(UnitEvidence, "are_surely_live", lambda self, positions, sizes: positions < 0)
                 store = Snapshot.find(str(root), Files())
-                queues = store.queues.with_batch
+                queues = store.queues.every
                 each, many = list(queue_bounds(store, queues)), many_bounds(store, queues)
             assert many.queues == queues
             of_each = ManyBounds.of(each)

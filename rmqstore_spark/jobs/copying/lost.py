@@ -33,7 +33,6 @@ def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
         for topic in queues.topics
         if not source.waiting.begins_anew(topic) and topic not in source.batch_topics
         for queue in queues.of_topic(topic)
-        if not queue.is_additional
     )
     for bounds in queue_bounds(source.store, some):
         yield source.new_name(bounds.queue.topic, bounds.queue.queue_id), bounds
@@ -41,6 +40,7 @@ def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
 
 def batch_ends_of(source: Source) -> Iterator[tuple[Queue, int]]:
     """The queue offset at which each BatchCQ of a source goes on in the copy, by the queue's name in the copy."""
+    # A question of the copy: it makes queues of two forms, by the topic's queue.type, and each goes on by itself.
     some = (queue for queue in source.store.queues.batch if queue.topic in source.batch_topics)
     for bounds in queue_bounds(source.store, some):
         yield source.new_name(bounds.queue.topic, bounds.queue.queue_id), bounds.end
@@ -115,7 +115,7 @@ def _view(store: Snapshot) -> LogView:
 def _ahead(source: Source) -> Iterator[tuple[Queue, int, str]]:
     """For each queue that knows of messages after the log's end, the queue offset after the last of them."""
     store = source.store
-    some = (queue for queue in store.queues if not queue.is_additional and not source.waiting.begins_anew(queue.topic))
+    some = (queue for queue in store.queues.own if not source.waiting.begins_anew(queue.topic))
     for found in ahead_of_log(_view(store), some):
         assert found.topic is not None
         assert found.queue_id is not None

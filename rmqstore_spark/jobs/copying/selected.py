@@ -128,7 +128,8 @@ def _nameless(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 
 
 def _batched(source: Source, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
-    """Messages that claim to be a batch of several, but whose topic has no BatchCQ."""
+    """Messages that claim to be a batch of several, but whose topic has no BatchCQ: a question of messages, which only
+    queues of that form vouch for."""
     topics = batch.column("topic")
     for number in np.flatnonzero(_integers(batch, "sysFlag") & INNER_BATCH).tolist():
         topic = topics[number].as_py()

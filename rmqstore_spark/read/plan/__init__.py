@@ -2,7 +2,7 @@
 
 planner is the pipeline, from top to bottom: stores (opened), store_options with check_names and groups (the options as
 they are for each store), related with compared (no two stores are copies of one), copies with nodes (several read as
-one log), prune with prune_batches (parts that cannot hold selected messages are left out), access_path (the cheapest
+one log), prune (parts that cannot hold selected messages are left out), access_path (the cheapest
 way: a scan, the queues, or the index), split (where the log may be cut), pack (how large a task is), deferred (what a
 process that reads its own tasks does when their turn comes).
 

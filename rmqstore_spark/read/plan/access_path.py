@@ -418,7 +418,7 @@ def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
     """The number of queues and of messages in them, and whether the messages are counted. Of many topics or queues, a
     sample is taken; but where a request takes long, all queues are asked at once."""
     if len(store.queues.topics) <= _TOPICS_TO_LOOK_AT:
-        queues = store.queues.with_batch
+        queues = store.queues.every
         if store.files.is_slow or len(queues) <= _QUEUES_TO_LOOK_AT:
             return len(queues), count_units(queues, store.files), True
         count = len(queues)

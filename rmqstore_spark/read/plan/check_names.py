@@ -44,7 +44,7 @@ def _unknown_of(subscribe: frozenset[str], stores: list[Snapshot]) -> tuple[set[
     unknown = {topic for topic in subscribe if not any(_queues(store, topic) for store in stores)}
     if not unknown:
         return set(), set()
-    known = {queue.topic for store in stores for queue in store.queues.with_batch}
+    known = {queue.topic for store in stores for queue in store.queues.every}
     for store in stores:
         known |= set(store.topics) | store.consumed_topics
     return unknown - known, known
@@ -90,7 +90,7 @@ def _unknown_queues(
         return
     known: dict[str, set[int]] = {}
     for store in stores:
-        for queue in store.queues.with_batch:
+        for queue in store.queues.every:
             known.setdefault(queue.topic, set()).add(queue.queue_id)
     if not known:
         return

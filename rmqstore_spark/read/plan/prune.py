@@ -7,14 +7,11 @@ from dataclasses import replace
 
 from rmqstore_spark.query.selection import ALL, Numbers, Selection
 from rmqstore_spark.read.pieces.task import Range
-from rmqstore_spark.read.plan.prune_batches import parts_of_units
 from rmqstore_spark.read.plan.split import SplitPoints
-from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.offset_parts import parts_of_offsets
 from rmqstore_spark.store.snapshot import AskedOffsets, Snapshot
-from rmqstore_spark.store.structures.consumequeue import Queue
 
-_MOST_OFFSETS = 1000  # for more offsets, one stretch with all of them is taken
+_MOST_OFFSETS = 1000  # for more physical offsets, one stretch with all of them is taken; and queues by name
 _OFFSET_MSG_ID = (32, 56)  # hex digits, with an IPv4 and an IPv6 host (MessageDecoder.decodeMessageId)
 
 
@@ -120,11 +117,7 @@ def _spans(selection: Selection) -> list[tuple[int, int]] | None:
 
 def _by_queue_offset(store: Snapshot, selection: Selection) -> list[tuple[int, int]] | None:
     """The parts of the log that can hold the selected queue offsets, as physical offsets [start, stop) where units
-    begin, in order; None: all of it.
-
-    Along a queue physical offsets ascend with queue offsets, and a broker gives each out once (docs/find.md): where the
-    log confirms a queue's unit, no other message has its queue offset.
-    """
+    begin, in order; None: all of it."""
     named = _named_queues(selection)
     if named is None:
         return None
@@ -133,22 +126,11 @@ def _by_queue_offset(store: Snapshot, selection: Selection) -> list[tuple[int, i
         offsets = selection.queue(topic, queue_id)
         if offsets is None:
             continue
-        found = _in_queue(store, store.queues.all_of_queue(topic, queue_id), offsets)
+        found = parts_of_offsets(store, store.queues.all_of_queue(topic, queue_id), offsets)
         if found is None:
             return None
         parts += found
     return _merged(parts)
-
-
-def _in_queue(store: Snapshot, queues: list[Queue], offsets: Numbers) -> list[tuple[int, int]] | None:
-    """The parts of the log that can hold these offsets of a queue, which is one of some; None: all of it, as where a
-    queue is there twice, of messages and of batches."""
-    if len(queues) != 1:
-        return None
-    (queue,) = queues
-    if queue.is_by_offset:  # two algorithms: a unit is named by the offset, or has to be searched for
-        return _messages(store, queue, offsets) or _part(store, queue, offsets)
-    return parts_of_units(store, queue, offsets)
 
 
 def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
@@ -159,62 +141,3 @@ def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
     if topics is None or ids is None or len(topics) * len(ids) > _MOST_OFFSETS:
         return None
     return [(topic, queue_id) for topic in topics for queue_id in ids]
-
-
-def _messages(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
-    """The messages at these offsets of a queue, or the stretch with all of them where they are close to each other;
-    None where the offsets are many, or queue and log do not agree on each of them."""
-    if offsets.among is None and offsets.most - offsets.least >= _MOST_OFFSETS:
-        return None
-    numbers = sorted(range(offsets.least, offsets.most + 1) if offsets.among is None else offsets.among)
-    # Before a queue's first message, the log may have messages of a deleted topic of the same name, with its offsets.
-    if not numbers or len(numbers) > _MOST_OFFSETS or numbers[0] <= queue.first:
-        return None
-    units = _units_of(store, queue, numbers)
-    if not units:
-        return None
-    start, stop = units[0].position, units[-1].position + units[-1].size
-    if stop - start <= len(units) * store.files.prices.request:
-        return [(start, stop)]
-    return [(unit.position, unit.position + unit.size) for unit in units]
-
-
-def _units_of(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
-    """The units of some queue offsets, if the log agrees on all of them. If the last one is live, so are the others."""
-    found: list[QueueUnit] = []
-    for number in numbers[::-1]:
-        unit = queue.unit(number)
-        if unit is None or (found and unit.position + unit.size > found[-1].position):
-            return None
-        if found:
-            agrees = store.log.has_message(queue, number, unit)
-        else:
-            agrees = store.log.evidence(queue, number, unit, may_walk_far=True) is Evidence.LIVE
-        if not agrees:
-            return None
-        found.append(unit)
-    return found[::-1]
-
-
-def _part(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
-    """The part of the log that can hold these offsets of a queue; None where queue and log do not agree on it."""
-    start, stop = 0, (1 << 63) - 1
-    first = min(offsets.least, queue.end - 1)  # a message that is not in the queue yet comes after its last one
-    if first > queue.first:
-        unit = _live_unit(store, queue, first)
-        if unit is None:
-            return None
-        start = unit.position
-    if offsets.most < queue.end:
-        unit = _live_unit(store, queue, offsets.most)
-        if unit is None:
-            return None
-        stop = unit.position + unit.size
-    return [(start, stop)]
-
-
-def _live_unit(store: Snapshot, queue: Queue, queue_offset: int) -> QueueUnit | None:
-    """The unit of a queue offset, when its message is live."""
-    unit = queue.unit(queue_offset)
-    is_live = unit is not None and store.log.evidence(queue, queue_offset, unit) is Evidence.LIVE
-    return unit if is_live else None

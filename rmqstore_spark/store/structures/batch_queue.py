@@ -28,6 +28,8 @@ class BatchQueue(Queue):
     unit_size: ClassVar[int] = BATCH_UNIT_SIZE
     is_plain: ClassVar[bool] = False
     is_by_offset: ClassVar[bool] = False
+    directory_name: ClassVar[str] = "batchconsumequeue"
+    is_indexed: ClassVar[bool] = False
     has_ext: ClassVar[bool] = False
 
     @property

@@ -93,6 +93,8 @@ class Queue:
         is_in_files: whether its units are in files.
         is_plain: whether the kernel finds and reads its files by itself.
         is_by_offset: whether each unit is of one message, and its number is the message's queue offset.
+        directory_name: that of the directory in a store that has all queues of the form; it ends in "consumequeue".
+        is_indexed: whether a broker's index has messages of such queues by their keys.
         has_ext: whether a tagsCode may be an address in consumequeue_ext/.
         directory: the directory of its files.
         files: how to reach files, and where requests and bytes are counted.
@@ -103,6 +105,8 @@ class Queue:
     is_in_files: ClassVar[bool] = True
     is_plain: ClassVar[bool] = True
     is_by_offset: ClassVar[bool] = True
+    directory_name: ClassVar[str] = "consumequeue"
+    is_indexed: ClassVar[bool] = True
     has_ext: ClassVar[bool] = True
 
     def __init__(self, directory: str, topic: str, queue_id: int, files: Files) -> None:
@@ -174,9 +178,25 @@ class Queue:
 
     @kept
     def is_additional(self) -> bool:
-        """Are its messages in their own topics' queues as well? As those of a light message queue (MixAll). A unit that
-        the log confirms then says nothing of others, and a broker may delete the queue."""
+        """Are its messages in their own topics' queues as well? As those of a light message queue (MixAll). Who counts
+        messages leaves it out."""
         return is_light(self.topic)
+
+    @property
+    def units_vouch(self) -> bool:
+        """Does a unit that the log confirms vouch for those before it? Not in a light queue, where each is by itself:
+        neither bounds nor ends are proved by one unit."""
+        return not self.is_additional
+
+    @property
+    def is_expected(self) -> bool:
+        """Should it have a unit of each of its messages in the log? A broker deletes a light queue that nobody uses."""
+        return not self.is_additional or bool(self.in_files)
+
+    def may_be_of(self, unit: QueueUnit, header: Header) -> bool:
+        """Can a unit that points to a message be its unit? In a queue whose units vouch for others, a wrong size is a
+        fault of the unit; elsewhere it is all that tells."""
+        return self.units_vouch or header.size == unit.size
 
     @property
     def kind(self) -> str:

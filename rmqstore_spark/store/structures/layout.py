@@ -39,6 +39,7 @@ _MOST_QUEUE_ID = (1 << 31) - 1
 _MOST_NAME = 255  # bytes
 _LONGEST_PATH = 4096  # Linux' PATH_MAX
 _STORE = "the broker's store directory"
+_QUEUES = "consumequeue"  # ends the name of each directory of queues in files
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".gz", ".zst", ".bz2", ".xz", ".lz4", ".7z")
 _LAST_SEGMENTS, _INDEX_FILES = 3, 64  # files that are read early
 _SMALL = (  # too, as most reads need some of them, and each would be waited for
@@ -104,7 +105,8 @@ class Layout:
         segments: the commitlog's files of all its directories, by start.
         strays: entries of the commitlog directories that no broker writes.
         consumequeue: the directory of that name with queues in files; None where there are none.
-        batchconsumequeue: the directory of that name, or None.
+        queues_beside: the directories of queues of other forms, as batchconsumequeue/; their names tell which
+            (queues.FORMS).
         index: the directory of that name, or None.
         abort: whether the broker runs, or did not stop cleanly.
         queues_in_rocksdb: the directory of a RocksDB with queues, beside those in files or instead of them; or None.
@@ -117,7 +119,7 @@ class Layout:
     segments: tuple[SegmentFile, ...]
     strays: tuple[str, ...]
     consumequeue: str | None
-    batchconsumequeue: str | None
+    queues_beside: tuple[str, ...]
     index: str | None
     abort: bool
     queues_in_rocksdb: str | None = None
@@ -354,7 +356,7 @@ def queue_log(
 ) -> Layout:
     """The log of one queue in a directory of its own; arguments and errors as of segment_files()."""
     segments, strays = segment_files(directory, names_there(directory, files), files, start_of, "a file of a log")
-    return Layout(root, tuple(segments), tuple(strays), None, None, None, abort=False, queue=queue)
+    return Layout(root, tuple(segments), tuple(strays), None, (), None, abort=False, queue=queue)
 
 
 def names_there(directory: str, files: Files) -> list[str]:
@@ -408,7 +410,7 @@ def _layout(
         strays=strays,
         consumequeue=_consumequeue(root, entries, files),
         queues_in_rocksdb=_queues_in_rocksdb(root, entries, files),
-        batchconsumequeue=os.path.join(root, "batchconsumequeue") if "batchconsumequeue" in entries else None,
+        queues_beside=tuple(os.path.join(root, n) for n in sorted(entries) if n.endswith(_QUEUES) and n != _QUEUES),
         index=os.path.join(root, "index") if "index" in entries else None,
         abort="abort" in entries,
     )

@@ -20,6 +20,9 @@ from rmqstore_spark.store.structures.layout import queue_id_of, queue_path
 if TYPE_CHECKING:
     from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
 
+# The forms of queues besides the simple one, each in a directory of its own (Queue.directory_name).
+FORMS: tuple[type[Queue], ...] = (BatchQueue,)
+
 _PAGE = 4096  # bytes: the least that a disk has or lacks of a file
 
 
@@ -35,7 +38,7 @@ class ConsumeQueues:
     Args:
         directory: `consumequeue/`, or None where a store has none.
         files: see above.
-        batch_directory: `batchconsumequeue/`, or None.
+        beside: the store's other directories of queues, which tell by their names the form of these (FORMS).
         database: the directory of a RocksDB that has simple queues, or None. It may be `directory`.
     """
 
@@ -43,12 +46,13 @@ class ConsumeQueues:
         self,
         directory: str | None,
         files: Files,
-        batch_directory: str | None = None,
+        beside: Iterable[str] = (),
         database: str | None = None,
     ) -> None:
         self._directory = directory
         self._database = database
-        self._batch_directory = batch_directory
+        places = {os.path.basename(path): path for path in beside}
+        self._beside = {made.form: (made, places.get(made.directory_name)) for made in FORMS}
         self.files = files
         self._topics: dict[tuple[str, str], list[Queue]] = {}
 
@@ -57,13 +61,18 @@ class ConsumeQueues:
         return iter(self._simple)
 
     @property
-    def with_batch(self) -> list[Queue]:
-        """The simple queues, and after them the batch queues."""
-        return self._simple + self.batch
+    def every(self) -> list[Queue]:
+        """The simple queues, and after them those of other forms."""
+        return self._simple + self._others
+
+    @property
+    def own(self) -> list[Queue]:
+        """The simple queues that have each message once: not light ones."""
+        return [queue for queue in self._simple if not queue.is_additional]
 
     def of_topics(self, topics: Iterable[str] | None) -> list[Queue]:
         """All queues of some topics, and no other directory is listed; None: of all topics."""
-        return self.with_batch if topics is None else [each for topic in topics for each in self.all_of_topic(topic)]
+        return self.every if topics is None else [each for topic in topics for each in self.all_of_topic(topic)]
 
     def without_light(self, topics: Iterable[str] | None = None) -> list[Queue]:
         """The queues that have each message once, and not also for a light queue; topics as in of_topics()."""
@@ -71,14 +80,17 @@ class ConsumeQueues:
 
     def unindexed(self, topics: Iterable[str] | None = None) -> list[Queue]:
         """The queues whose messages no index has by their keys. No directory of other queues is listed."""
-        return self.batch if topics is None else [each for topic in topics for each in self.batch_of_topic(topic)]
+        forms = [made for made in FORMS if not made.is_indexed]
+        if topics is None:
+            return [queue for queue in self._others if not queue.is_indexed]
+        return [each for topic in topics for made in forms for each in self._beside_of_topic(made, topic)]
 
     def about(self, most: int) -> int:
         """About how many queues there are: of more topics than so many, a sample is taken."""
         topics = sorted(self.topics)
         some = topics[:: -(-len(topics) // most) or 1]
         of_some = sum(len(self.of_topic(topic)) for topic in some)
-        return of_some * len(topics) // max(len(some), 1) + len(self.batch)
+        return of_some * len(topics) // max(len(some), 1) + len(self._others)
 
     def of_topic(self, topic: str) -> list[Queue]:
         """The simple queues of a topic; only the topic's directory is listed, and only once."""
@@ -86,9 +98,12 @@ class ConsumeQueues:
 
     def batch_of_topic(self, topic: str) -> list[Queue]:
         """The batch queues of a topic, as in of_topic()."""
-        return self._kept_of(
-            topic, BatchQueue, lambda topic: self._in_directory(self._batch_directory, topic, BatchQueue)
-        )
+        return self._beside_of_topic(BatchQueue, topic)
+
+    def _beside_of_topic(self, made: type[Queue], topic: str) -> list[Queue]:
+        """The queues of a topic of another form than the simple one, as in of_topic()."""
+        _, above = self._beside[made.form]
+        return self._kept_of(topic, made, lambda topic: self._in_directory(above, topic, made))
 
     def _kept_of(self, topic: str, made: type[Queue], found: Callable[[str], list[Queue]]) -> list[Queue]:
         key = topic, made.form
@@ -116,8 +131,8 @@ class ConsumeQueues:
         return [*self._in_rocksdb.assumed(names)]
 
     def all_of_topic(self, topic: str) -> list[Queue]:
-        """The simple queues of a topic, and after them its batch queues."""
-        return self.of_topic(topic) + self.batch_of_topic(topic)
+        """The simple queues of a topic, and after them those of other forms."""
+        return self.of_topic(topic) + [each for made in FORMS for each in self._beside_of_topic(made, topic)]
 
     def some(self) -> Iterator[Queue]:
         """The simple queues, listed lazily: a few of many cost little. Those that are stored twice come twice."""
@@ -130,9 +145,12 @@ class ConsumeQueues:
         other = None if self._in_rocksdb is None else self._in_rocksdb.queue(topic, queue_id)
         return found if other is None else other if found is None else _better(found, other)
 
-    def batch_queue(self, topic: str, queue_id: int) -> Queue | None:
-        """A BatchCQ, as in queue()."""
-        return self._below(self._batch_directory, topic, queue_id, BatchQueue)
+    def _beside_queues(self, topic: str, queue_id: int) -> Iterator[Queue]:
+        """The queues of other forms than the simple one, as in queue()."""
+        for made, above in self._beside.values():
+            queue = self._below(above, topic, queue_id, made)
+            if queue is not None:
+                yield queue
 
     def _below(self, above: str | None, topic: str, queue_id: int, made: type[Queue]) -> Queue | None:
         path = queue_path(topic, queue_id)
@@ -140,16 +158,18 @@ class ConsumeQueues:
 
     def named(self, name: QueueName) -> Queue | None:
         """The queue with a name that a queue has told, whether it is still there or not; as in queue()."""
-        find = self.batch_queue if name.form == BatchQueue.form else self.queue
-        return find(name.topic, name.queue_id)
+        topic, queue_id, form = name
+        if form not in self._beside:
+            return self.queue(topic, queue_id)
+        made, above = self._beside[form]
+        return self._below(above, topic, queue_id, made)
 
     def dispatched_to(self, topic: str, queue_id: int) -> Queue | None:
         """The queue into which a broker puts the messages of this topic and queueId, whether it has files or not; as in
         queue()."""
-        batch = self.batch_queue(topic, queue_id)
-        if batch is not None and batch.in_files and not self.is_passed_over(batch):
-            return batch
-        return self.queue(topic, queue_id)
+        others = self._beside_queues(topic, queue_id)
+        used = (queue for queue in others if queue.in_files and not self.is_passed_over(queue))
+        return next(used, None) or self.queue(topic, queue_id)
 
     @kept
     def topics_of_batches(self) -> set[str]:
@@ -158,9 +178,9 @@ class ConsumeQueues:
         return {topic for topic in topics if not any(queue.in_files for queue in self.of_topic(topic))}
 
     def is_passed_over(self, queue: Queue) -> bool:
-        """Is it a BatchCQ without units beside a simple queue? Then the simple queue counts: a topic has queues of one
-        kind."""
-        if queue.form != BatchQueue.form:
+        """Is it a queue of another form without units beside a simple one? Then the simple queue counts: a topic has
+        queues of one form."""
+        if queue.form not in self._beside:
             return False
         simple = self.queue(queue.topic, queue.queue_id)
         return simple is not None and bool(simple.in_files) and queue.last() is None
@@ -168,15 +188,16 @@ class ConsumeQueues:
     @property
     def directories(self) -> list[str]:
         """The directories that have those of queues in files."""
-        return [each for each in (self._directory, self._batch_directory) if each is not None]
+        return [each for each in (self._directory, *(above for _, above in self._beside.values())) if each is not None]
 
     def all_of_queue(self, topic: str, queue_id: int) -> list[Queue]:
-        """The queues of this name: a simple one, whether it has files or not, where there is no BatchCQ with a unit; a
-        BatchCQ that has one, and before it a simple one only if that has a unit, too."""
-        simple, batch = self.queue(topic, queue_id), self.batch_queue(topic, queue_id)
-        if batch is None or batch.last() is None:
-            return [] if simple is None else [simple]
-        return [batch] if simple is None or simple.last() is None else [simple, batch]
+        """The queues of this name: a simple one, whether it has files or not, where there is none of another form with
+        a unit; those that have one, and before them a simple one only if that has a unit, too."""
+        simple = self.queue(topic, queue_id)
+        others = [queue for queue in self._beside_queues(topic, queue_id) if queue.last() is not None]
+        if simple is None or (others and simple.last() is None):
+            return others
+        return [simple, *others]
 
     @kept
     def topics(self) -> set[str]:
@@ -242,9 +263,13 @@ class ConsumeQueues:
         return found if self._in_rocksdb is None else _best(found, self._in_rocksdb)
 
     @kept
+    def _others(self) -> list[Queue]:
+        return [queue for made, above in self._beside.values() for queue in _queues(above, self.files, made)]
+
+    @property
     def batch(self) -> list[Queue]:
-        """Every BatchCQ there is."""
-        return list(_queues(self._batch_directory, self.files, BatchQueue))
+        """Every BatchCQ there is, for those who make such queues or know what their units have to be."""
+        return [queue for queue in self._others if queue.form == BatchQueue.form]
 
     def vouch_for(self, header: Header) -> bool | None:
         """Do the queues know this message? True or False; None when there is no unit at its queue offset. A BatchCQ has
@@ -256,9 +281,11 @@ class ConsumeQueues:
         queue = self.queue(header.topic, header.queue_id)
         unit = None if queue is None else queue.unit_of(header)
         found = None if unit is None else (unit.position, unit.size) == (header.position, header.size)
-        batches = None if found else self.batch_queue(header.topic, header.queue_id)
-        unit = None if batches is None else batches.unit_of(header)
-        return True if unit is not None and unit.size == header.size else found
+        if not found:
+            units = (each.unit_of(header) for each in self._beside_queues(header.topic, header.queue_id))
+            if any(unit is not None and unit.size == header.size for unit in units):
+                return True
+        return found
 
 
 def _best(some: Iterable[Queue], others: Iterable[Queue]) -> list[Queue]:

@@ -23,7 +23,7 @@ _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
 
 def has_queues(store: Snapshot) -> bool:
     """Has the store ConsumeQueues? Empty directories are no queues."""
-    return any(queue.in_files for queue in store.queues.with_batch)
+    return any(queue.in_files for queue in store.queues.every)
 
 
 def check_layout(store: Snapshot) -> Iterator[Finding]:

@@ -72,9 +72,7 @@ class LogView:
     def is_of(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
         """Is the message at a unit's physical offset that of this queue and offset?"""
         header = self.header(unit.position)
-        if header is None:
-            return False
-        if queue.is_additional and header.size != unit.size:
+        if header is None or not queue.may_be_of(unit, header):
             return False
         return header.is_queued and self.store.log.is_in(header, queue, queue_offset)
 

@@ -88,7 +88,7 @@ class QueueStretch:
                 if queue is None:
                     position = units[0][0].position
                     yield Finding("impossibleTopic", position=position, topic=each.topic, queue_id=each.queue_id)
-                elif queue.in_files or not queue.is_additional:  # a broker deletes such ones that are not used
+                elif queue.is_expected:
                     pairs = list(queue.in_places_of(units))
                     for right, there in pairs:
                         yield from self._check_units(queue, right, there)

@@ -96,8 +96,8 @@ def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, 
     units: list[QueueBlock] = []
     for found in used_units(queue, piece.first, piece.stop, ALL):
         units.append(found.units)
-        if queue.is_additional:
-            seen.extra += _of_light(view, queue, found.units)
+        if not queue.units_vouch:
+            seen.extra += _each_unconfirmed(view, queue, found.units)
     used = QueueBlock.joined(units)
     before = queue.offset_at(piece.first) if piece.first > 0 else None
     seen.holes += [(queue, first, stop) for first, stop in _holes(used, before, view)]
@@ -106,8 +106,8 @@ def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, 
         if view.moment.is_unsettled:  # a broker may have added the rest meanwhile
             judged = np.flatnonzero(used.positions < view.end)
             count = int(judged[-1]) + 1 if len(judged) else 0
-            seen.ahead += 0 if queue.is_additional else len(used) - count
-        if count and not queue.is_additional:
+            seen.ahead += 0 if queue.is_additional else len(used) - count  # each message is counted once
+        if count and queue.units_vouch:
             seen.extra += unconfirmed(view, queue, int(used.numbers[count - 1]) + 1)
 
 
@@ -117,8 +117,8 @@ def _stands(candidate: Candidate) -> bool:
     return unit is not None and unit.fields == candidate.unit.fields
 
 
-def _of_light(view: LogView, queue: Queue, units: QueueBlock) -> Iterator[Candidate]:
-    """The units of a light queue that point to no message."""
+def _each_unconfirmed(view: LogView, queue: Queue, units: QueueBlock) -> Iterator[Candidate]:
+    """The units, each looked up by itself, that point to no message."""
     for unit in units:
         if view.moment.is_unsettled and unit.position >= view.end:
             continue

@@ -95,7 +95,7 @@ def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
     told = list(check_layout(store))
     spans = spans_of(store, moment, told)
     told += beyond(store, spans, moment)
-    queues = store.queues.with_batch
+    queues = store.queues.every
     work: list[_Work] = [*_log_parts(store, options, spans), *_queue_parts(store, queues), *spans]
     for directory in store.queues.directories:
         topics = store.queues.topics_in(directory)
@@ -204,7 +204,7 @@ def nbytes(part: Part) -> int:
 
 
 def _seen(store: Snapshot, options: ReadOptions) -> Iterator[Proof | None]:
-    yield from queue_proofs(store, store.queues.with_batch)
+    yield from queue_proofs(store, store.queues.every)
     with ignore_unreadable():
         yield from index_proofs(store)
 

@@ -2,6 +2,8 @@
 
 Such a unit says which queue offsets its messages have. So a queue's files begin at 0 wherever its offsets begin, and a
 unit goes behind the units before it, whatever its offsets are.
+
+A reader does not ask of which form a queue is; a writer has to, here and in target and topics: it makes queues of two.
 """
 
 import os

@@ -230,8 +230,15 @@ def sizes_to_rebuild(store: Snapshot, asked: Sizes, may_be_cut: bool = False) ->
             found = index_geometry(index, store.files, slots, items, may_differ=True)
             slots, items = slots or found[0], items or found[1]
     sizes = Sizes(segment_size(store, may_be_cut), queue_file, slots, items).or_defaults()
-    batch_file = usual_queue_file(store.queues.batch)
+    batch_file = batch_file_of([store])
     return replace(sizes, batch_file=batch_file) if batch_file else sizes
+
+
+def batch_file_of(stores: Iterable[Snapshot]) -> int:
+    """The size of files of BatchCQs, as of the first of some stores that has such queues; 0 where it is not known. A
+    question of the writer, not of a form: it makes queues of two forms, and settles the sizes of both."""
+    having = (store.queues.batch for store in stores if store.queues.batch)
+    return usual_queue_file(next(having, []))
 
 
 def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:
