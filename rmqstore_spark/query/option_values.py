@@ -98,6 +98,7 @@ def parse_assign(text: str) -> dict[str, frozenset[int]]:
 
 def parse_by(text: str) -> tuple[str, ...]:
     """`by`: names of columns of table `usage`, with commas between them, each once."""
+    refuse_list(text, "comma-separated names")
     names = tuple(name.strip() for name in text.split(","))
     unknown = [name for name in names if name not in _BY]
     if unknown or len(set(names)) < len(names):

@@ -823,6 +823,11 @@ def _unknown(name: str, table: Mapping[str, Option]) -> str:
     others = {other.lower(): other for other in OPTIONS}
     if name.lower() in others and table.items() < OPTIONS.items():
         return f"option {others[name.lower()]!r} is not for this call. {known}"
+    if table is OPTIONS:
+        for what, some in (("copies: Store.copy", COPY_OPTIONS), ("writes: df.write", WRITE_OPTIONS)):
+            for other in some:
+                if other.lower() == name.lower():
+                    return f"option {other!r} is not for reads, but for {what}. {known}"
     streams = STREAM_OPTIONS if table is OPTIONS else {}
     return f"unknown option {quoted(name)}.{nearest(name, [*table, *streams])} {known}"
 

@@ -32,6 +32,13 @@ _TOKEN = re.compile(
 _RESERVED = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH")
 )
+# What other languages have, and people try.
+_INSTEAD = {
+    '"': " (texts stand in single quotes)",
+    "'": " (a text that does not end)",
+    "!": " (unequal is <>)",
+    "LIKE": " (there are CONTAINS, STARTSWITH and ENDSWITH)",
+}
 _DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)", re.ASCII)
 _HEX_DOUBLE = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?", re.ASCII)
 
@@ -127,7 +134,8 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ValueError(f"an expression of SQL92, and no {text[at]!r} at character {at + 1}")
+            where = f"{text[at]!r} at character {at + 1}"
+            raise ValueError(f"an expression of SQL92, and no {where}{_INSTEAD.get(text[at], '')}")
         kind, word = str(match.lastgroup), match.group()
         if kind == "sign" or (kind == "word" and word.upper() in _RESERVED):
             kind = word.upper()
@@ -159,7 +167,7 @@ class _Parser:
     def _refuse(self, expected: str) -> NoReturn:
         token = self._tokens[self._next]
         where = f"{token.text[:40]!r} at character {token.at + 1}" if token.kind else "its end"
-        raise ValueError(f"an expression of SQL92: {expected}, and not {where}")
+        raise ValueError(f"an expression of SQL92: {expected}, and not {where}{_INSTEAD.get(token.text.upper(), '')}")
 
     def _takes(self, *kinds: str) -> bool:
         """Are the next tokens of these kinds? Then they are taken."""

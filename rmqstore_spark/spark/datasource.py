@@ -56,7 +56,8 @@ class RmqStoreDataSource(DataSource):
 
     def _read_or_stream_options(self) -> ReadOptions:
         """The options, as far as they say which columns there are. Spark does not tell whether it asks for a read or a
-        stream, and not every option fits both. Options that are wrong for both raise an error with both reasons."""
+        stream, and not every option fits both. Options that are wrong for both raise an error with both reasons, but
+        for other tables than messages, which no stream has."""
         try:
             return self._read_options()
         except OptionError as why:
@@ -65,7 +66,9 @@ class RmqStoreDataSource(DataSource):
             except OptionError as other:
                 if any(name.lower() in ONLY_OF_STREAMS for name in self.options):
                     raise other from None
-                raise (why if str(why) == str(other) else OptionError(f"{why}; as a stream: {other}")) from None
+                is_of_table = any(name.lower() == "table" and text != MESSAGES for name, text in self.options.items())
+                is_one = is_of_table or str(why) == str(other)
+                raise (why if is_one else OptionError(f"{why}; as a stream: {other}")) from None
 
     def schema(self) -> StructType:
         """The columns asked for, or all except those that are only returned when named. Spark does not call this when

@@ -182,6 +182,12 @@ def test_a_stream_is_not_told_a_reads_words() -> None:
     for options in ({"key": ""}, {"endingOffsets": "x"}, {"subscrib": "A"}):
         assert batch_says(**options) in schema_says(**options)
         assert f"as a stream: {stream_says(**options)}" in schema_says(**options)
+    assert schema_says(GROUPoffset="G=earliest").startswith(
+        "option 'groupOffset' is not for reads, but for copies: Store.copy"
+    )
+    assert batch_says(queues="4").startswith("option 'queues' is not for reads, but for writes: df.write")
+    # Of another table than messages there is no stream.
+    assert batch_says(table="usage", by="topci") == schema_says(table="usage", by="topci")
     assert schema_says(failOnDataLoss="x", mode="x") == stream_says(failOnDataLoss="x", mode="x")
 
 
