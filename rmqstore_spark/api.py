@@ -38,7 +38,7 @@ from rmqstore_spark.query.options import (
     refuse,
 )
 from rmqstore_spark.read.plan.again import again
-from rmqstore_spark.read.plan.stores import files_of, open_stores
+from rmqstore_spark.read.plan.stores import files_of, open_stores, see_stores
 from rmqstore_spark.store.io.storage import is_storage_option
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.methods import TableMethods
@@ -78,7 +78,8 @@ class Store(TableMethods):
     def __init__(self, path: Paths, **options: Unpack[StoreOptions]) -> None:
         self._path = path_options(path)
         self._given = option_texts(options, STORE_OPTIONS)
-        self._open(self._options({}), with_queue_logs=True)
+        understood = self._options({})
+        see_stores(understood, files_of(understood))
 
     def table(self, name: str, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
         """Read a table by its name. Each table is also a method of that name: `store.topics()`.
@@ -439,8 +440,8 @@ class Store(TableMethods):
         own = {name: self._given[name] for name in goes_with}
         return parse_options({**own, **option_texts(given, CALL_OPTIONS), **self._path, "table": table})
 
-    def _open(self, options: ReadOptions, *, with_queue_logs: bool = False) -> list[Snapshot]:
-        return open_stores(options, files_of(options), with_queue_logs=with_queue_logs)
+    def _open(self, options: ReadOptions) -> list[Snapshot]:
+        return open_stores(options, files_of(options))
 
     def _one(self, method: str) -> Snapshot:
         stores = self._open(self._options({}))

@@ -15,6 +15,8 @@ from rmqstore_spark.read.plan.prune import in_time
 from rmqstore_spark.read.plan.split import SplitPoints, Splitter
 from rmqstore_spark.store.snapshot import as_snapshot
 
+_SEGMENTS_AT_ONCE = 8  # small ones, read in one task
+
 
 class WholeSegments(Splitter):
     """Cuts nothing. Deferred cuts what is scanned; what queues name in a segment may well be one task's.
@@ -58,13 +60,18 @@ class Deferred:
         if not _is_deferred(task):
             yield task
             return
-        tasks = [task]
-        if len(task.ranges) == 1:  # what is worth a cut is a task of its own
-            cut = self._splitter.split_all(list(task.ranges))
-            if len(cut) > 1:
-                store, times = as_snapshot(task.ranges[0].store), self._selection.store_timestamp
-                tasks = [replace(task, ranges=(piece,)) for piece in in_time(store, cut, times)]
-        yield from pinned(tasks, self._selection)
+        for tasks in self._cut(task):
+            yield from pinned(tasks, self._selection)
+
+    def _cut(self, task: Task) -> Iterator[list[Task]]:
+        """The tasks that are read in place of one, as many together as are pinned together."""
+        if len(task.ranges) > 1:  # small segments: each is opened to be pinned
+            starts = range(0, len(task.ranges), _SEGMENTS_AT_ONCE)
+            yield from ([replace(task, ranges=task.ranges[at : at + _SEGMENTS_AT_ONCE])] for at in starts)
+            return
+        cut = self._splitter.split_all(list(task.ranges))  # what is worth a cut is a task of its own
+        store, times = as_snapshot(task.ranges[0].store), self._selection.store_timestamp
+        yield [replace(task, ranges=(piece,)) for piece in in_time(store, cut, times)] if len(cut) > 1 else [task]
 
 
 def _is_deferred(task: Task) -> bool:

@@ -1,6 +1,7 @@
 """The stores that a read names, opened."""
 
 import logging
+from collections.abc import Iterable
 
 from rmqstore_spark.errors import NotAStoreError, OptionError, one_line
 from rmqstore_spark.query.options import ReadOptions
@@ -9,7 +10,7 @@ from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.store.io.storage import scheme_of
 from rmqstore_spark.store.queue_log import find_logs
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.layout import announce, expand
+from rmqstore_spark.store.structures.layout import announce, expand, strays_of
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +41,9 @@ def open_stores(options: ReadOptions, files: Files, *, with_queue_logs: bool = F
         NotAStoreError: a path is no store, or a tiered store.
         OptionError: storePathCommitLog is given for more than one store.
     """
-    roots = expand(options.paths, files)
+    roots = _roots(options, files)
     for root in roots:
         announce(root, files, options.selection.names or options.selection.ids)
-    if options.store_path_commit_log and len(roots) > 1:
-        raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
     commitlogs, committed = options.store_path_commit_log, options.committed
     stores = [log for root in roots for log in find_logs(root, files, commitlogs, committed=committed)]
     part = next((store for store in stores if not store.is_whole), None)
@@ -59,6 +58,27 @@ def open_stores(options: ReadOptions, files: Files, *, with_queue_logs: bool = F
             "option 'tiered', which names the tiered store, or read them separately"
         )
     for store in stores:
-        for stray in store.layout.strays:
-            log.warning("%s: not a commitlog file, ignored; a broker would not start with it", one_line(stray))
+        _say_strays(store.layout.strays)
     return stores
+
+
+def see_stores(options: ReadOptions, files: Files) -> None:
+    """See that the options name stores, of any kind, without a look at each file. Errors are those of open_stores()."""
+    try:
+        for root in _roots(options, files):
+            files.list_tree(root)
+            _say_strays(strays_of(root, options.store_path_commit_log, files))
+    except NotAStoreError:  # or a tiered store
+        open_stores(options, files, with_queue_logs=True)
+
+
+def _roots(options: ReadOptions, files: Files) -> list[str]:
+    roots = expand(options.paths, files)
+    if options.store_path_commit_log and len(roots) > 1:
+        raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
+    return roots
+
+
+def _say_strays(strays: Iterable[str]) -> None:
+    for stray in strays:
+        log.warning("%s: not a commitlog file, ignored; a broker would not start with it", one_line(stray))

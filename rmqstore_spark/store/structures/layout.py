@@ -287,6 +287,33 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         DamagedStoreError: an entry with the name of a commitlog file is no file.
     """
     entries = _entries(root, files)
+    segments: list[SegmentFile] = []
+    strays: list[str] = []
+    for directory, names, kind in _commitlogs(root, entries, commitlogs, files):
+        found, others = segment_files(directory, names, files)
+        wrapping = _wrapping(kind)
+        segments += _told_by_head([replace(file, wrapping=wrapping) for file in found] if wrapping else found, files)
+        strays += others
+    segments.sort(key=lambda segment: segment.start)
+    return _layout(root, entries, files, tuple(segments), tuple(strays))
+
+
+def strays_of(root: str, commitlogs: list[str] | None, files: Files) -> list[str]:
+    """Layout.strays by their names alone, for who wants to know no more than that this is a store. Arguments as of
+    find_store().
+
+    Raises:
+        NotAStoreError: as by find_store().
+    """
+    found = _commitlogs(root, _entries(root, files), commitlogs, files)
+    return [os.path.join(directory, name) for directory, names, _ in found for name in names if start_in(name) is None]
+
+
+def _commitlogs(
+    root: str, entries: list[str], commitlogs: list[str] | None, files: Files
+) -> Iterator[tuple[str, list[str], WrappedLog | None]]:
+    """The directories of a store's commitlog: each with the names in it, and how its units are wrapped, where the
+    directory's own name tells. Arguments and errors as of find_store()."""
     option = None if commitlogs is None else "storePathCommitLog"
     wanted = _STORE if option is None else f"in option {option!r} the directories of a commitlog"
     wrapped = wrapped_logs(root, entries, files)
@@ -294,15 +321,8 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         if "commitlog" not in entries and not wrapped:
             raise NotAStoreError(_not_a_store(root, entries, files))
         commitlogs = [*(_usual(root) if "commitlog" in entries else ()), *wrapped]
-    segments: list[SegmentFile] = []
-    strays: list[str] = []
     for directory in (_as_text(each, option) for each in commitlogs):
-        found, others = segment_files(directory, _entries(directory, files, wanted), files)
-        wrapping = _wrapping(wrapped.get(directory))
-        segments += _told_by_head([replace(file, wrapping=wrapping) for file in found] if wrapping else found, files)
-        strays += others
-    segments.sort(key=lambda segment: segment.start)
-    return _layout(root, entries, files, tuple(segments), tuple(strays))
+        yield directory, _entries(directory, files, wanted), wrapped.get(directory)
 
 
 def segment_files(
