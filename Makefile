@@ -40,7 +40,7 @@ test-long: build ## run the others: most with brokers, clusters of machines, kil
 	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m "long and not nightly" $(ARGS)
 
 # Lakes have jars for older versions of Spark only.
-test-nightly: build $(VENV41)/.installed ## run what is left: further combinations of what test-long tries
+test-nightly: build $(VENV41)/.installed ## run what is left: further combinations of what the others try
 	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m nightly $(ARGS)
 	$(VENV41)/bin/python tools/with_spark.py -m pytest tests/spark/test_spark_lakes.py
 

@@ -103,6 +103,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.slow)
     for item in sweeps.samples(items):
         item.add_marker(pytest.mark.sample)
+    for item in sweeps.nightly_cases(items):
+        item.add_marker(pytest.mark.long)
+        item.add_marker(pytest.mark.nightly)
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("slow"):
             raise pytest.UsageError(f"{item.nodeid} is long and not slow: `make test-fast` would run it")

@@ -25,10 +25,7 @@ PLACES = {
     "follow_a_broker.ipynb": ROOT,
     "follow_one_message.ipynb": ROOT,
 }
-NOTEBOOKS = [
-    pytest.param(path, id=path.name, marks=() if path.name.startswith("explore") else LONG)
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
-]
+NOTEBOOKS = [pytest.param(path, id=path.name, marks=LONG) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS)

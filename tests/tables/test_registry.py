@@ -119,7 +119,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow, pytest.mark.long] if name == "check" else ()) for name in TABLES],
+)
 def test_tasks_of_several_stores_are_read_elsewhere(name: str, two: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pickled, as Spark sends them, and by nothing but what they are and the options: on a disk, and in a bucket whose
     keys are options. Together they are what each store has by itself."""
