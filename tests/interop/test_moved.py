@@ -24,6 +24,8 @@ def test_delayed_transactions_and_in_flight(version: str, store_of: Callable[[st
     assert_scenario(store_of(version).root, version)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", rocketmq.usually(rocketmq.NEWEST))
 def test_traces(version: str, real: None, tmp_path: Path) -> None:
     root, count = tmp_path / "store", 5

@@ -23,6 +23,7 @@ def _can_be_nobody() -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="who is not root has them among the others")
 @pytest.mark.parametrize("module", MODULES)
 def test_files_that_may_not_be_read(module: str, public_path: Path) -> None:
