@@ -48,6 +48,14 @@ def parts_of_offsets(store: Snapshot, queues: list[Queue], offsets: Offsets) -> 
     return _searched(store, queue, offsets)
 
 
+def _places(store: Snapshot, units: list[QueueUnit]) -> list[tuple[int, int]]:
+    """The messages of some units, or the stretch with all of them where they are close to each other."""
+    start, stop = units[0].position, units[-1].position + units[-1].size
+    if stop - start <= len(units) * store.files.prices.request:
+        return [(start, stop)]
+    return [(unit.position, unit.position + unit.size) for unit in units]
+
+
 # ---- units that are named by the offset
 
 
@@ -63,10 +71,7 @@ def _messages(store: Snapshot, queue: Queue, offsets: Offsets) -> list[tuple[int
     units = _units_of(store, queue, numbers)
     if not units:
         return None
-    start, stop = units[0].position, units[-1].position + units[-1].size
-    if stop - start <= len(units) * store.files.prices.request:
-        return [(start, stop)]
-    return [(unit.position, unit.position + unit.size) for unit in units]
+    return _places(store, units)
 
 
 def _units_of(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
@@ -88,7 +93,7 @@ def _units_of(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUn
 
 def _part(store: Snapshot, queue: Queue, offsets: Offsets) -> list[tuple[int, int]] | None:
     """The part of the log that can hold these offsets of a queue; None where queue and log do not agree on it."""
-    start, stop = 0, (1 << 63) - 1
+    start, stop = 0, _MOST
     first = min(offsets.least, queue.end - 1)  # a message that is not in the queue yet comes after its last one
     if first > queue.first:
         unit = _unit_at(store, queue, first)
@@ -162,10 +167,7 @@ def _one_by_one(store: Snapshot, queue: Queue, units: list[QueueUnit]) -> list[t
     *found, _ = units
     if not all(store.log.has_message(queue, unit.queue_offset, unit) for unit in found[1:]):
         return None
-    start, stop = found[0].position, found[-1].position + found[-1].size
-    if stop - start <= len(found) * store.files.prices.request:
-        return [(start, stop)]
-    return [(unit.position, unit.position + unit.size) for unit in found]
+    return _places(store, found)
 
 
 def _follows(unit: QueueUnit, following: QueueUnit) -> bool:

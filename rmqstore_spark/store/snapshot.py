@@ -28,7 +28,7 @@ from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proof_of
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.rocksdb_popped import Popped, popped_in_rocksdb
-from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, segments_of
+from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, index_of, segments_of
 from rmqstore_spark.store.structures.static_topics import LogicPart, static_parts
 from rmqstore_spark.store.structures.written import Record, load
 
@@ -424,8 +424,9 @@ class Snapshot(StoreRef):
         try:
             late = None if self.files.is_snapshot else self._log_end().late_message()
             if late is not None:
-                (segment,) = (each for each in self.segments if each.start <= late.position < each.end)
-                return self._late_proof(segment, late.position, late.position + late.size)
+                index = index_of(self.segments, late.position)
+                assert index is not None
+                return self._late_proof(self.segments[index], late.position, late.position + late.size)
             begun = (self.proof(each, each.start, each.start + MARK_SIZE) for each in reversed(self.segments))
             used = next((proof for proof in begun if proof is not None and any(proof.data)), None)
             return None if used is None else replace(used, may_expire=False)

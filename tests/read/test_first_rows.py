@@ -55,7 +55,7 @@ def test_segments_are_opened_when_their_turn_comes(
         rows += batches.read_all().num_rows
         assert rows == count == len(read(root))
         assert len(opened) >= segments
-    assert max(found.values()) <= 25  # how many exactly is a matter of threads
+    assert found[120] <= max(found[40], 11) <= 25  # of fewer it is a matter of threads how many exactly
 
 
 def test_a_store_is_named_without_a_look_at_its_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
