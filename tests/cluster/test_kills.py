@@ -133,8 +133,8 @@ def is_at_work(driver: Driver, job: Callable[..., Any], store: Path, notes: Path
     return True
 
 
-# Each job and each kill; all pairs at night.
-PAIRS = [(read, an_executor), (shuffle, a_worker), (write, its_python), (stream, an_executor)]
+# Each kill, and each job but the stream, whose drivers tests/spark/test_stream.py kills; all pairs at night.
+PAIRS = [(read, an_executor), (shuffle, a_worker), (write, its_python)]
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,8 @@ def copy(spark: Any, path: str, into: str) -> None:
     spark.read.format("rmqstore").load(path).write.format("rmqstore").mode("append").save(into)
 
 
-@pytest.mark.parametrize(
-    ("memory", "is_written"), [pytest.param("512m", False, marks=pytest.mark.nightly), ("1g", True)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("memory", "is_written"), [("512m", False), ("1g", True)])
 def test_little_memory(machines: Machines, tmp_path: Path, memory: str, is_written: bool) -> None:
     """Bodies of 4 MB, as large as a broker takes. Python's modules take 380 MB of what it may have."""
     bodies = [bytes([number]) * (4_000_000 + number) for number in range(40)]

@@ -120,6 +120,7 @@ def test_an_archive(machines: Machines, pythons: Pythons, store: Path) -> None:
     assert [line for line in told_lines(machines, store) if re.search(line, said)] == []
 
 
+@pytest.mark.nightly
 def test_the_drivers_python_has_no_package(machines: Machines, pythons: Pythons, store: Path) -> None:
     """Spark does not find the format then: the driver's program alone has PYSPARK_PYTHON's package, here an
     archive's."""
@@ -161,6 +162,7 @@ print("COUNT", SparkSession.builder.getOrCreate().read.format("rmqstore").load(s
 """
 
 
+@pytest.mark.nightly
 def test_py_files(machines: Machines, wheel: Path, store: Path) -> None:
     """A wheel that is only put on the path goes before what is installed, and a program that imports it stops."""
     (machines.home / "job.py").write_text(JOB)
@@ -195,6 +197,7 @@ def test_connect(machines: Machines, store: Path) -> None:
                 driver(call, "some/store")
 
 
+@pytest.mark.nightly
 def test_connect_with_a_relative_python(machines: Machines, pythons: Pythons, store: Path) -> None:
     """Each session has a directory of its own, in which it is not."""
     settings = {**CONNECT, "spark.archives": f"{pythons.archive}#environment"}
@@ -205,6 +208,7 @@ def test_connect_with_a_relative_python(machines: Machines, pythons: Pythons, st
         driver(count, str(store))
 
 
+@pytest.mark.nightly
 def test_the_log_tells_of_plans_and_commits(machines: Machines, store: Path) -> None:
     """With the sitecustomize.py of docs/cluster.md; test_an_archive() does the same without it."""
     python = installed.environment(machines.home / "telling", is_copied=True)

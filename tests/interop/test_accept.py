@@ -45,7 +45,11 @@ def broken_index(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "complaint"), [(broken_queue, "queue 0 of Plain: (max offset|offsets)"), (broken_index, "not found")]
+    ("broken", "complaint"),
+    [
+        pytest.param(broken_queue, "queue 0 of Plain: (max offset|offsets)", marks=pytest.mark.nightly),
+        (broken_index, "not found"),
+    ],
 )
 def test_a_broker_does_not_accept_a_broken_store(
     store_of: StoreOf, broken: Callable[[Path], None], complaint: str, tmp_path: Path

@@ -66,7 +66,9 @@ def _pulled(client: Client, start: int, stop: int) -> list[int]:
     return [offset for offset in found if offset >= start]
 
 
-@pytest.mark.parametrize("how", ["rebuilt", "copied", "copied in part"])
+@pytest.mark.parametrize(
+    "how", ["rebuilt", *(pytest.param(how, marks=pytest.mark.nightly) for how in ("copied", "copied in part"))]
+)
 def test_a_broker_goes_on(
     made: tuple[Path, list[dict[str, Any]]], tmp_path: Path, rng: random.Random, how: str
 ) -> None:

@@ -95,7 +95,10 @@ def test_to_a_new_disk(olds: dict[str, Path], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("heading", "version", "name"),
-    [("To a new host", NEWEST, "new_host_store"), ("From 4.9 to 5.5", OLDEST, "store_for_5")],
+    [
+        pytest.param("To a new host", NEWEST, "new_host_store", marks=pytest.mark.nightly),
+        ("From 4.9 to 5.5", OLDEST, "store_for_5"),
+    ],
 )
 def test_to_another_host(heading: str, version: str, name: str, olds: dict[str, Path], tmp_path: Path) -> None:
     root, (port,) = tmp_path / "new", free_ports(1)

@@ -38,7 +38,9 @@ def test_a_new_store(accept_ours: AcceptOurs, rng: random.Random, version: str) 
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("version", TRIED)
+@pytest.mark.parametrize(
+    "version", [pytest.param(each, marks=() if each == NEWEST else pytest.mark.nightly) for each in TRIED]
+)
 def test_one_that_its_broker_wrote_and_we_appended_to(
     store_of: StoreOf, tmp_path: Path, rng: random.Random, version: str
 ) -> None:

@@ -13,6 +13,8 @@ from support import flavours
 from machine import rocksdb_queues, rocksdb_stores
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_mutated_queues(rng: random.Random, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     rocksdb_queues.try_seed(1004)  # a last unit lied about where its message ends, and table usage raised

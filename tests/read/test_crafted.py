@@ -91,6 +91,7 @@ def test_reading_past_crafted_bytes_is_linear(kind: str, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_history_of_a_key_that_many_messages_have_is_linear(tmp_path: Path) -> None:
     numbers = itertools.count()
 

@@ -86,7 +86,7 @@ def test_rows_are_right_or_it_is_told(
     [
         pytest.param([], 150, 1, id="disk"),
         pytest.param([], 61, 5, id="disk closely", marks=NIGHTLY),
-        pytest.param(["--remote"], 26, 4, id="bucket", marks=pytest.mark.long),
+        pytest.param(["--remote"], 26, 4, id="bucket", marks=NIGHTLY),
     ],
 )
 def test_files_that_change_meanwhile(

@@ -19,7 +19,7 @@ from rmqstore_spark import DamagedStoreError, Store
 
 COLUMNS = ["queueId", "queueOffset", "keys", "tags", "body"]
 ALL_BITS = bool(os.environ.get("RMQ_ALL_BITS"))  # every bit, not one of each byte
-STEP = 1 if ALL_BITS else 5
+STEP = 1 if ALL_BITS else 9
 
 Row = dict[str, Any]
 

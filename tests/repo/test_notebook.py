@@ -128,7 +128,9 @@ CASES = [
         ["There is no message in this store.", "No consumer group has an offset"],
         False,
     ),
-    pytest.param("explore_store", binary_store, ["0x", "No message has a key", "have no properties"], True, marks=LONG),
+    pytest.param(
+        "explore_store", binary_store, ["0x", "No message has a key", "have no properties"], True, marks=NIGHTLY
+    ),
     pytest.param("explore_store", golden_store, ["plain-17", "storeHost"], True, marks=NIGHTLY),
     pytest.param("explore_store", empty_store, ["No topic of users", "No message has a key"], False, marks=NIGHTLY),
     pytest.param("follow_a_broker", binary_store, ["0 rows", "No message came meanwhile."], False, marks=NIGHTLY),

@@ -18,7 +18,7 @@ KILLED = ["tests/write/test_kill.py::test_stopped_at_every_change[Killed-0]"]
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize(("chosen", "least"), [(QUICK, 350), (KILLED, 1)])
+@pytest.mark.parametrize(("chosen", "least"), [pytest.param(QUICK, 350, marks=pytest.mark.nightly), (KILLED, 1)])
 def test_no_write_leaves_its_directory(chosen: list[str], least: int, public_path: Path) -> None:
     options = ["-p", "support.sandbox", "-p", "no:cacheprovider"]
     ran = subprocess.run(

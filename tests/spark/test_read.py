@@ -195,6 +195,8 @@ def test_limit_stops_early(spark: SparkSession, small_store: Path) -> None:
     assert len(load(spark, small_store).take(7)) == 7
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_garbage_collection_between_tasks_leaves_modules_out(spark: SparkSession, small_store: Path) -> None:
     def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([[gc.get_freeze_count()]], ["objects"])

@@ -107,6 +107,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("decoders", [0.5, 2])
 def test_a_scan_has_all_connections_busy_from_task_to_task(
     server: Server, monkeypatch: pytest.MonkeyPatch, decoders: float

@@ -100,9 +100,10 @@ def run(script: str, *arguments: object) -> list[Any]:
 @pytest.mark.parametrize(
     "queues",
     [
-        *(1, 600),
-        pytest.param(512, marks=LONG),
-        pytest.param(1000, marks=LONG),
+        1,
+        pytest.param(600, marks=LONG),
+        pytest.param(512, marks=NIGHTLY),
+        pytest.param(1000, marks=NIGHTLY),
         pytest.param(3000, marks=NIGHTLY),
     ],
 )
@@ -120,7 +121,7 @@ def test_of_any_number_of_queues(home: Path, queues: int) -> None:
     [
         (3, 80, 3, False),
         (3, 80, 3, True),
-        pytest.param(600, 300, 9, False, marks=LONG),
+        pytest.param(600, 300, 9, False, marks=NIGHTLY),
         pytest.param(600, 300, 9, True, marks=NIGHTLY),
     ],
 )
