@@ -427,12 +427,15 @@ class LogEnd:
         return wrapping is not None and wrapping.at_order is not None
 
     def _is_later_entry(self, index: int, header: Header, stop: _Stop) -> bool:
-        """Does the order of entries, or a ConsumeQueue, prove that a unit after a stop belongs to the log?"""
+        """Does the order of entries, or a ConsumeQueue, prove that a unit after a stop belongs to the log?
+
+        Left-over entries of a truncated log are known to left-over queue units, but have an older term and an older
+        store time. Either of the two may be the damaged part of a live entry, not both."""
         with self._open(index) as reader:
             entry = reader.entry(header)
         is_later = entry is not None and (stop.entry is None or stop.entry.is_before(entry))
-        known = self._queues.vouch_for(header) if header.is_queued else None
-        return (known or is_later) and (known is True or self._is_whole(index, header))
+        may_be_known = header.is_queued and (is_later or _not_older(header, stop.newest))
+        return (may_be_known and self._queues.vouch_for(header)) or (is_later and self._is_whole(index, header))
 
     def _is_written(self, stop: _Stop) -> bool:
         """Was everything after a stop written by our writer, and none of it cut off by a broker that went on there? If

@@ -120,6 +120,17 @@ def test_a_left_over_unit_just_behind_the_end(tmp_path: Path) -> None:
     assert [row["body"] for row in read(tmp_path)] == [b"kept", b"new"]
 
 
+def test_left_over_units_of_queues_prove_no_left_over_entry(tmp_path: Path) -> None:
+    builder = DLedgerStoreBuilder(tmp_path)
+    for number in range(8):
+        builder.append("A", b"old", msg_id=f"{number:032X}")
+    builder.cut(1)
+    builder.term += 1
+    builder.append("A", b"new")
+    builder.close()
+    assert [row["body"] for row in read(tmp_path)] == [b"old", b"new"]
+
+
 def test_a_real_one(tmp_path: Path) -> None:
     root = flavours.unpack_store("dledger", tmp_path)
     rows = read(root)
