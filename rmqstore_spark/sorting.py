@@ -20,7 +20,8 @@ Batches = Iterator[pa.RecordBatch]
 Keys = Sequence[tuple[str, str]]  # columns, each `ascending` or `descending`
 
 IN_MEMORY = 8 * 1024 * 1024  # bytes
-_PIECE = 512 * 1024  # bytes of each run that are in memory while runs are merged
+_LEAST_PIECE, _MOST_PIECE = 128 * 1024, 512 * 1024  # bytes of each run that are in memory while runs are merged
+_ROWS = 2048  # enough for a piece, where they have these bytes
 _RUNS = 16  # so many runs are merged into one: few files are open, however many rows there are
 
 
@@ -49,15 +50,16 @@ def in_order(schema: pa.Schema, batches: Batches, keys: Keys, most: int | None =
     for batch in batches:
         kept.append(pa.Table.from_batches([batch], schema))
         nbytes += batch.get_total_buffer_size()
-        if nbytes > IN_MEMORY:
+        if nbytes > IN_MEMORY // 2:  # in order they are copied
             kept = [_first(kept, keys, most)]
-            if most is None or kept[0].nbytes > IN_MEMORY // 2:
+            if most is None or kept[0].nbytes > IN_MEMORY // 4:
                 runs.add(_pieces(kept[0]))
                 kept = [schema.empty_table()]
+                pa.default_memory_pool().release_unused()  # else the process grows with each sort that follows
             nbytes = kept[0].nbytes
-    last = _first(kept, keys, most)
+    ordered = runs.then(_first(kept, keys, most))
     del kept
-    yield from _up_to(most, runs.then(last))
+    yield from _up_to(most, ordered)
 
 
 def begins(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -78,8 +80,9 @@ def _first(tables: list[pa.Table], keys: Keys, most: int | None) -> pa.Table:
 
 
 def _pieces(rows: pa.Table) -> Batches:
-    """The rows in batches of some _PIECE bytes; none is empty."""
-    at_once = max(1, _PIECE * len(rows) // max(1, rows.nbytes))
+    """The rows in batches of some _ROWS rows, of bytes in these bounds; none is empty."""
+    size = max(1, rows.nbytes) / max(1, len(rows))
+    at_once = max(1, int(min(max(_ROWS, _LEAST_PIECE / size), _MOST_PIECE / size)))
     for batch in rows.to_batches():
         yield from (batch.slice(at, at_once) for at in range(0, len(batch), at_once))
 
@@ -118,8 +121,11 @@ class _Runs:
 
     def then(self, rows: pa.Table) -> Batches:
         """All rows in order, with these, which are in order and came after all others."""
+        if not self._files:
+            return iter(rows.to_batches())
+        self.add(_pieces(rows))
         files = [file for level in reversed(self._files) for file in level]
-        return _merged([*map(_read, files), _pieces(rows)], self._keys) if files else iter(rows.to_batches())
+        return _merged([*map(_read, files)], self._keys)
 
 
 def _write(file: IO[bytes], schema: pa.Schema, rows: Batches) -> None:

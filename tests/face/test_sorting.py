@@ -24,7 +24,7 @@ Row = dict[str, Any]
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some hundred rows are a run, and three runs are merged into one."""
     monkeypatch.setattr(sorting, "IN_MEMORY", 20_000)
-    monkeypatch.setattr(sorting, "_PIECE", 700)
+    monkeypatch.setattr(sorting, "_MOST_PIECE", 700)
     monkeypatch.setattr(sorting, "_RUNS", 3)
 
 

@@ -243,6 +243,6 @@ def test_as_plain_python(
         assert told(root) == expected
         with monkeypatch.context() as patch:
             patch.setattr(sorting, "IN_MEMORY", 10_000)
-            patch.setattr(sorting, "_PIECE", 2_000)
+            patch.setattr(sorting, "_MOST_PIECE", 2_000)
             patch.setattr(sorting, "_RUNS", 3)
             assert told(root) == expected
