@@ -26,6 +26,7 @@ from rmqstore_spark.store.structures.layout import refuse_remote
 _Value = TypeVar("_Value")
 
 MESSAGES = "messages"  # the table that is read if no other is asked for
+_OF_MESSAGES = (MESSAGES, "usage")  # where a light queue selects messages; in other tables it is a queue
 
 NO_STORAGE = Storage()
 
@@ -715,7 +716,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     together = {
         "paths": paths,
         "manners": Manners(values["dropCache"], values["maxTaskBytesPerSecond"]),
-        "selection": of_messages(selection) if values["table"] == MESSAGES else selection,
+        "selection": of_messages(selection) if values["table"] in _OF_MESSAGES else selection,
         "subscribe": values["subscribe"] or frozenset(),
         "starting_group": start.group if isinstance(start, GroupOffsets) else None,
         "given": frozenset(named),

@@ -16,6 +16,7 @@ from oracle import reference, stores
 from oracle.aged_stores import aged_store, make_batches
 from support import reading
 from support.command import run
+from support.flavours import unpack_store
 
 from rmqstore_spark import DamagedStoreError, OptionError, Store
 from rmqstore_spark.jobs import growth as job
@@ -106,6 +107,15 @@ def test_as_the_plain_reader(tmp_path: Path, rng: random.Random, number: int) ->
     time = rows[len(rows) // 2]["storeTimestamp"] // 1000
     sums, _ = found(builder.root, ("topic",), startingTimestamp=time)
     assert sums == expected([row for row in rows if row["storeTimestamp"] >= time * 1000], ("topic",))
+
+
+def test_light_queues(tmp_path: Path) -> None:
+    root = unpack_store("system", tmp_path)
+    for name in ("%LMQ%a", "%LMQ%b"):
+        rows = Store(root).messages(["topic", "storeSize"], subscribe=name).read_all().to_pylist()
+        assert len(rows) == 1
+        assert found(root, ("topic",), subscribe=name) == ({(rows[0]["topic"],): (1, rows[0]["storeSize"])}, {"log"})
+        assert not Store(root).usage(assign={name: [0]}, endingOffsets={name: {0: 0}}).num_rows
 
 
 def test_which_it_is(tmp_path: Path) -> None:

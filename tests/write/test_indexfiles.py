@@ -13,6 +13,7 @@ from support import reading
 
 from rmqstore_spark import Store, write_store
 from rmqstore_spark.store import index_live
+from rmqstore_spark.store.structures import indexfile
 
 SLOTS, ITEMS = 100, 10
 HEADER, SLOT, ITEM = 40, 4, 20
@@ -103,3 +104,25 @@ def test_messages_without_keys_begin_no_other_file(tmp_path: Path) -> None:
     builder.close()
     _append(tmp_path, ["new"])
     assert len(list((tmp_path / "index").iterdir())) == 1
+
+
+def test_a_count_of_billions_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A last index file whose header counts more items than any file has."""
+    builder = StoreBuilder(tmp_path, index=True, index_slots=SLOTS, index_items=ITEMS)
+    for each in range(12):
+        builder.append("T", keys=f"k{each}")
+    builder.close()
+    last = max((tmp_path / "index").iterdir())
+    data = last.read_bytes()
+    last.write_bytes(data[:36] + (1 << 30).to_bytes(4, "big") + data[40:])
+    taken: list[int] = []
+
+    def memory(size: int) -> memoryview:
+        taken.append(size)
+        return memoryview(bytearray(size))
+
+    monkeypatch.setattr(indexfile, "_memory", memory)
+    _append(tmp_path, ["new"])
+    assert taken
+    assert max(taken) <= len(data)
+    _whole(tmp_path)

@@ -234,10 +234,10 @@ class IndexReader:
         return self._array(HEADER.size + first * SLOT.size, count, np.dtype(">i4"))
 
     def _array(self, at: int, count: int, kind: "np.dtype[Any]") -> Any:
-        nbytes = count * kind.itemsize
+        nbytes = max(0, min(count * kind.itemsize, self.size - at))  # a damaged header may count billions of items
         found = np.frombuffer(self._file.load(at, nbytes, _memory), np.uint8)
         size = len(found)
-        if size < nbytes and at + size < self.size:
+        if size < nbytes:
             raise StorageError(
                 f"{self.path}: expected {self.size:,} bytes, as when it was opened, found {at + size:,}: the file was "
                 "cut meanwhile; try again"
