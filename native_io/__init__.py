@@ -6,6 +6,7 @@ try:
     from native_io._io import (
         Slide,
         exchange,
+        find_queue_files,
         follow_chains,
         gather,
         mount_of,
@@ -122,6 +123,7 @@ __all__ = [
     "crc32c",
     "exchange",
     "expand_lz4",
+    "find_queue_files",
     "find_unit",
     "fingerprint",
     "follow_chains",

@@ -149,11 +149,27 @@ def tile_queues(
         ValueError: the arguments contradict each other.
     """
 
-def read_queue_heads(paths: bytes, heads: npt.NDArray[np.int64], buffer: Buffer) -> tuple[int, int]:
-    """Read the first units of many queues that have one file each. All shares of the buffer are equal.
+def find_queue_files(paths: bytes, found: npt.NDArray[np.int64]) -> None:
+    """Find the files of many queues that have one file each. No file is opened.
 
     Args:
         paths: the queues' directories, each followed by a NUL byte.
+        found: filled with a row for each queue: the offset that its file begins with, the file's size, and the bytes
+            that it takes on the disk; -1, 0 and 0 where the queue has not exactly one file, and that a regular one.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
+
+def read_queue_heads(
+    paths: bytes, starts: npt.NDArray[np.int64], heads: npt.NDArray[np.int64], buffer: Buffer
+) -> tuple[int, int]:
+    """Read the first units of many queues that have one file each. All shares of the buffer are equal.
+
+    Args:
+        paths: the queues' directories, or the paths of their files, each followed by a NUL byte.
+        starts: for each queue whose file's path is given, the offset that the file begins with; -1 where it is the
+            directory's.
         heads: filled with a row for each queue: the offset that its file begins with, the file's size, the bytes that
             it takes on the disk, how many bytes of it are in the share (-1 where the queue has not exactly one file, or
             it cannot be read), how many of these come up to the last one that is not 0, and 1 where only a hole follows

@@ -155,19 +155,31 @@ def tile_queues(Tiling tiling not None, bytes paths not None, const uint8_t[::1]
     return cost.bytes, cost.requests
 
 
-def read_queue_heads(bytes paths not None, int64_t[:, ::1] heads not None, uint8_t[::1] buffer not None):
+def find_queue_files(bytes paths not None, int64_t[:, ::1] found not None):
+    cdef int64_t n = found.shape[0], i
+    cdef const char *path = paths
+    if paths.count(b"\0") != n or (n > 0 and not paths.endswith(b"\0")) or found.shape[1] != 3:
+        raise ValueError(f"{n} rows need 3 columns, and as many paths that end with a NUL each")
+    with nogil:
+        for i in range(n):
+            found[i, 0] = rmq_find_only_file(path, &found[i, 1], &found[i, 2])
+            path += strlen(path) + 1
+
+
+def read_queue_heads(bytes paths not None, const int64_t[::1] starts not None, int64_t[:, ::1] heads not None,
+                     uint8_t[::1] buffer not None):
     cdef int64_t n = heads.shape[0], room, i
     cdef const char *path = paths
     cdef rmq_file cost = rmq_file(-1, 0, 0, 0, 0)
     cdef rmq_queue_head head
-    if paths.count(b"\0") != n or not paths.endswith(b"\0") or heads.shape[1] != 6:
-        raise ValueError(f"{n} rows of heads need 6 columns, and as many paths that end with a NUL each")
+    if paths.count(b"\0") != n or not paths.endswith(b"\0") or starts.shape[0] != n or heads.shape[1] != 6:
+        raise ValueError(f"{n} rows of heads need 6 columns, and as many starts, and paths that end with a NUL each")
     room = buffer.shape[0] // n
     if room == 0:
         raise ValueError(f"a buffer of {buffer.shape[0]} bytes has no share for each of {n} queues")
     with nogil:
         for i in range(n):
-            head = rmq_read_queue_head(path, &buffer[i * room], room, &cost)
+            head = rmq_read_queue_head(path, starts[i], &buffer[i * room], room, &cost)
             heads[i, 0] = head.start
             heads[i, 1] = head.size
             heads[i, 2] = head.allocated

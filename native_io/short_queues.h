@@ -64,6 +64,24 @@ static int rmq_open_directory(const char *path) {
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
+/* The offset that the only file of a queue begins with, by the queue's directory; the file's size, and its bytes on the
+ * disk. -1 where there is not exactly one file, or something else has its name. Nothing but the directory is opened. */
+static int64_t rmq_find_only_file(const char *path, int64_t *size, int64_t *allocated) {
+    struct stat status = {0};
+    char name[RMQ_FILE_NAME_DIGITS + 1];
+    int type = DT_UNKNOWN;
+    *size = *allocated = 0;
+    const int directory = rmq_open_directory(path);
+    if (directory < 0) return -1;
+    int64_t start = rmq_only_file(directory, name, &type);
+    if (start >= 0 && (rmq_status_at(directory, name, &status, 0) != 0 || !S_ISREG(status.st_mode))) start = -1;
+    close(directory);
+    if (start < 0) return -1;
+    *size = (int64_t)status.st_size;
+    *allocated = (int64_t)status.st_blocks * RMQ_BLOCK_SIZE;
+    return start;
+}
+
 /* A descriptor of a regular file; -1 where there is none, or it cannot be opened. Nothing else is opened: a FIFO would
  * wait, a device may do anything. `type` is what its directory says. */
 static int rmq_open_regular(int directory, const char *name, int type, struct stat *status) {
@@ -154,29 +172,33 @@ static int64_t rmq_used_bytes(const uint8_t *bytes, int64_t n) {
     return n;
 }
 
-/* Read the first units of a queue that has one file, as many as there is room for, and clear the rest of the room. */
-static rmq_queue_head rmq_read_queue_head(const char *path, uint8_t *to, int64_t room, rmq_file *cost) {
+/* Read the first units of an open file of a queue, as many as there is room for. Returns how many bytes are there. */
+static int64_t rmq_fill_head(rmq_queue_head *head, const struct stat *status, uint8_t *to, int64_t room, rmq_file *f) {
+    head->size = (int64_t)status->st_size;
+    head->allocated = (int64_t)status->st_blocks * RMQ_BLOCK_SIZE;
+    const int64_t wanted = head->size < room ? head->size : room;
+    const int64_t filled = rmq_read_head(f, to, wanted, head->size, &head->is_all);
+    head->read = f->error != 0 || filled != wanted ? -1 : filled;
+    f->error = 0;
+    return filled < 0 ? 0 : filled;
+}
+
+/* Read the first units of a queue that has one file, as many as there is room for, and clear the rest of the room. `path`
+ * is the queue's directory; or, where the offset is known that the file begins with (`start`, else -1), the file's. */
+static rmq_queue_head rmq_read_queue_head(const char *path, int64_t start, uint8_t *to, int64_t room, rmq_file *cost) {
     char name[RMQ_FILE_NAME_DIGITS + 1];
     struct stat status;
     int type = DT_UNKNOWN;
-    rmq_queue_head head = {-1, 0, 0, -1, 0, 0};
+    rmq_queue_head head = {start, 0, 0, -1, 0, 0};
     int64_t filled = 0;
-    const int directory = rmq_open_directory(path);
-    if (directory >= 0) {
-        head.start = rmq_only_file(directory, name, &type);
-        cost->fd = head.start < 0 ? -1 : rmq_open_regular(directory, name, type, &status);
-        if (cost->fd >= 0) {
-            head.size = (int64_t)status.st_size;
-            head.allocated = (int64_t)status.st_blocks * RMQ_BLOCK_SIZE;
-            const int64_t wanted = head.size < room ? head.size : room;
-            filled = rmq_read_head(cost, to, wanted, head.size, &head.is_all);
-            head.read = cost->error != 0 || filled != wanted ? -1 : filled;
-            close(cost->fd);
-            cost->error = 0;
-        }
-        close(directory);
+    const int directory = start < 0 ? rmq_open_directory(path) : AT_FDCWD;
+    if (start < 0) head.start = directory < 0 ? -1 : rmq_only_file(directory, name, &type);
+    cost->fd = head.start < 0 ? -1 : rmq_open_regular(directory, start < 0 ? name : path, type, &status);
+    if (cost->fd >= 0) {
+        filled = rmq_fill_head(&head, &status, to, room, cost);
+        close(cost->fd);
     }
-    if (filled < 0) filled = 0;
+    if (start < 0 && directory >= 0) close(directory);
     memset(to + filled, 0, (size_t)(room - filled));
     if (head.read < 0) memset(to, 0, (size_t)filled);
     head.used = head.read < 0 ? 0 : rmq_used_bytes(to, filled);

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import BYTES, INT, LONG, TEXT, TIME, Column
+from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import ALL, EVERYTHING, Numbers, Selection
 from rmqstore_spark.read.pieces.pinned import queue_proofs
@@ -23,28 +24,36 @@ from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.consumequeue import Queue, QueueFile, QueueName
+from rmqstore_spark.store.structures.consumequeue import OnlyFile, Queue, QueueFile, QueueName
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.structures.proofs import Proof
-from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, queue_ends, short_queues
+from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, find_files, short_queues
+from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
 _PART_BYTES = 32 * 1024 * 1024
 _BATCH_UNITS = 16 * 1024
+_OPEN = 1 << 62  # in place of the number after the last unit
 
 
 class QueuePart(NamedTuple):
-    """The units of a queue with the numbers [first, stop)."""
+    """The units of a queue with the numbers [first, stop).
+
+    Attributes:
+        only_file: the queue's one file, where the plan has seen that it has no other.
+    """
 
     queue: QueueName
     first: int
     stop: int
+    only_file: OnlyFile | None = None
 
 
 def parts(store: Snapshot, options: ReadOptions) -> list[list[QueuePart]]:
     """The parts of the table: small queues together, large queues in several parts."""
-    return grouped(selected_queues(store.stored_queues, options.selection), store.files)
+    with collector_paused():
+        return grouped(selected_queues(store.stored_queues, options.selection), store.files)
 
 
 def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
@@ -52,20 +61,26 @@ def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
     found: list[list[QueuePart]] = []
     size = 0
     for at in range(0, len(queues), QUEUES_AT_ONCE):
-        queue_ends(queues[at : at + QUEUES_AT_ONCE], 0, files)  # so that they know their files
+        find_files(queues[at : at + QUEUES_AT_ONCE], files)
     for queue in queues:
         name = queue.name
         for first, stop, nbytes in _stretches(queue):
             if not found or size + nbytes > _PART_BYTES:
                 found.append([])
                 size = 0
-            found[-1].append(QueuePart(name, first, stop))
+            found[-1].append(QueuePart(name, first, stop, queue.only_file))
             size += nbytes + 2 * files.prices.request
     return found
 
 
-def _stretches(queue: Queue) -> Iterator[tuple[int, int, int]]:
+def _stretches(queue: Queue) -> Iterable[tuple[int, int, int]]:
     """The pieces of a queue, cut between files: [first, stop) and bytes of each."""
+    if queue.only_file is not None:
+        return [(0, _OPEN, min(queue.only_file.size, queue.only_file.allocated))]
+    return _between_files(queue)
+
+
+def _between_files(queue: Queue) -> Iterator[tuple[int, int, int]]:
     first, nbytes = 0, 0
     for file in queue.in_files:
         if nbytes + file.allocated > _PART_BYTES and file.first > first:
@@ -73,7 +88,7 @@ def _stretches(queue: Queue) -> Iterator[tuple[int, int, int]]:
             first, nbytes = file.first, 0
         nbytes += min(file.size, file.allocated)
     if queue.in_files:
-        yield first, 1 << 62, nbytes
+        yield first, _OPEN, nbytes
 
 
 def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterator[pa.RecordBatch]:
@@ -109,12 +124,7 @@ class FileUnits(NamedTuple):
 
 def _units_of(store: Snapshot, selection: Selection, pieces: list[QueuePart]) -> Iterator[FileUnits]:
     """The units of at most QUEUES_AT_ONCE pieces. Short queues are read together."""
-    found = [(piece, store.stored_queues.named(piece.queue)) for piece in pieces]
-    asked = [
-        (piece, queue, selected)
-        for piece, queue in found
-        if queue is not None and (selected := selection.queue(piece.queue.topic, piece.queue.queue_id)) is not None
-    ]
+    asked = list(_asked_for(store.stored_queues, selection, pieces))
     units, counts = short_queues([queue for _, queue, _ in asked], store.files)
     stops = np.cumsum(np.maximum(counts, 0)).tolist()
     least = np.array([max(piece.first, selected.least) for piece, _, selected in asked], np.int64)
@@ -129,9 +139,24 @@ def _units_of(store: Snapshot, selection: Selection, pieces: list[QueuePart]) ->
             some = [(queue, queue.in_files[0]) for _, queue, _ in asked[first:at]]
             yield FileUnits(some, np.bincount(which[kept] - first, minlength=at - first), units.only(kept))
         if at < len(asked):
-            piece, queue, selected = asked[at]
-            yield from used_units(queue, piece.first, piece.stop, selected)
+            piece, _, selected = asked[at]
+            queue = store.stored_queues.named(piece.queue)  # which lists its files: the plan's may be gone
+            yield from used_units(queue, piece.first, piece.stop, selected) if queue is not None else ()
         first = at + 1
+
+
+def _asked_for(
+    queues: ConsumeQueues, selection: Selection, pieces: list[QueuePart]
+) -> Iterator[tuple[QueuePart, Queue, Numbers]]:
+    """The selected ones of some pieces, each with its queue, which knows its only file, and the offsets selected."""
+    wants_all = selection.wants_all_queues
+    for piece in pieces:
+        queue = queues.named(piece.queue)
+        selected = ALL if wants_all else selection.queue(piece.queue.topic, piece.queue.queue_id)
+        if queue is not None and selected is not None:
+            if piece.only_file is not None:
+                queue.know_file(piece.only_file)
+            yield piece, queue, selected
 
 
 def fetch_ahead(files: Files, pieces: list[tuple[QueuePart, Queue]], selection: Selection = EVERYTHING) -> None:

@@ -96,10 +96,14 @@ static void read_short(const uint8_t *units, size_t size, int64_t room, const ti
     int64_t number = -1;
     const int64_t got = rmq_read_short_queue(directory, to, room, &number, &cost);
     CHECK(got <= room && (got < 0 || (number == 2 && memcmp(to, units, (size_t)got) == 0)));
-    const rmq_queue_head head = rmq_read_queue_head(directory, to, room, &cost);
+    const rmq_queue_head head = rmq_read_queue_head(directory, -1, to, room, &cost);
     CHECK(head.start == 40 && head.size == (int64_t)size && head.used <= head.read && head.read <= room);
     CHECK(head.used == 0 || memcmp(to, units, (size_t)head.used) == 0);
     for (int64_t i = head.used; i < room; i++) CHECK(to[i] == 0);
+    const rmq_queue_head by_file = rmq_read_queue_head(path, 40, to, room, &cost);
+    CHECK(memcmp(&by_file, &head, sizeof head) == 0);
+    int64_t file_size, allocated;
+    CHECK(rmq_find_only_file(directory, &file_size, &allocated) == 40 && file_size == head.size && allocated == head.allocated);
     free(to);
     tile_in_file(directory, tiled, starts, RMQ_LEAST_TILED + room);
     find_ends(directory, units, (int64_t)size / RMQ_QUEUE_UNIT_SIZE, room);

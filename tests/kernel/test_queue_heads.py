@@ -9,17 +9,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from native_io import read_queue_heads
+from native_io import find_queue_files, read_queue_heads
 
 NAME = "{:020d}".format
 
 
-def _read(directories: list[Path], share: int) -> tuple[list[tuple[int, ...]], list[bytes], tuple[int, int]]:
-    heads = np.full((len(directories), 6), 77, np.int64)
-    buffer = bytearray(b"\xee" * (share * len(directories)))
-    cost = read_queue_heads(b"".join(os.fsencode(each) + b"\0" for each in directories), heads, buffer)
-    shares = [bytes(buffer[at * share : (at + 1) * share]) for at in range(len(directories))]
+def _paths(some: list[Path]) -> bytes:
+    return b"".join(os.fsencode(each) + b"\0" for each in some)
+
+
+def _read(
+    some: list[Path], share: int, starts: list[int] | None = None
+) -> tuple[list[tuple[int, ...]], list[bytes], tuple[int, int]]:
+    """Of directories; of files where they begin somewhere."""
+    heads = np.full((len(some), 6), 77, np.int64)
+    buffer = bytearray(b"\xee" * (share * len(some)))
+    cost = read_queue_heads(_paths(some), np.array(starts or [-1] * len(some), np.int64), heads, buffer)
+    shares = [bytes(buffer[at * share : (at + 1) * share]) for at in range(len(some))]
     return [tuple(row) for row in heads.tolist()], shares, cost
+
+
+def _found(directories: list[Path]) -> list[list[int]]:
+    found = np.full((len(directories), 3), 77, np.int64)
+    find_queue_files(_paths(directories), found)
+    rows: list[list[int]] = found.tolist()
+    return rows
 
 
 def _has_data(path: Path, start: int) -> bool:
@@ -61,6 +75,10 @@ def test_random_queues(tmp_path: Path, rng: random.Random, share: int) -> None:
             assert data == one[6][:share].ljust(share, b"\0")
     assert nbytes == least
     assert requests <= 200 * (1 + (share > 4096))
+    assert _found(directories) == [[-1, 0, 0] if one is None else list(one[:3]) for one in expected]
+    starts = [-1 if one is None else one[0] for one in expected]
+    paths = [path if start < 0 else path / NAME(start) for path, start in zip(directories, starts, strict=True)]
+    assert _read(paths, share, starts) == (found, shares, (nbytes, requests))
 
 
 def test_what_else_there_may_be(tmp_path: Path) -> None:
@@ -76,9 +94,19 @@ def test_what_else_there_may_be(tmp_path: Path) -> None:
     assert [head[3:] for head in found] == [(-1, 0, 0)] * 7
     assert shares == [bytes(40)] * 7
     assert cost == (0, 0)
+    assert _found([*sorted(tmp_path.iterdir()), tmp_path / "gone"]) == [[-1, 0, 0]] * 7
+    names = [tmp_path / name / NAME(0) for name in ("empty", "fifo", "directory", "link")]
+    found, shares, cost = _read(names, 40, [0] * 4)
+    assert [head[3:] for head in found] == [(-1, 0, 0)] * 4
+    assert (shares, cost) == ([bytes(40)] * 4, (0, 0))
 
 
 def test_wrong_arguments() -> None:
     for paths, rows, columns, size in ((b"a\0", 2, 6, 80), (b"a", 1, 6, 80), (b"a\0", 1, 5, 80), (b"a\0b\0", 2, 6, 1)):
-        with pytest.raises(ValueError, match=r"as many paths|has no share"):
-            read_queue_heads(paths, np.zeros((rows, columns), np.int64), bytearray(size))
+        with pytest.raises(ValueError, match=r"as many starts|has no share"):
+            read_queue_heads(paths, np.zeros(rows, np.int64), np.zeros((rows, columns), np.int64), bytearray(size))
+    with pytest.raises(ValueError, match="as many starts"):
+        read_queue_heads(b"a\0", np.zeros(2, np.int64), np.zeros((1, 6), np.int64), bytearray(80))
+    for paths, shape in ((b"a\0", (2, 3)), (b"a", (1, 3)), (b"a\0", (1, 2))):
+        with pytest.raises(ValueError, match="as many paths"):
+            find_queue_files(paths, np.zeros(shape, np.int64))

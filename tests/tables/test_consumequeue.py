@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import random
+import shutil
 import struct
 import tarfile
 from pathlib import Path
@@ -12,9 +14,11 @@ from typing import Any
 import pytest
 from oracle import golden, reference
 from oracle.stores import StoreBuilder
+from support.reading import new_files, options_of
 from support.tables import rows_of
 
 from rmqstore_spark import OptionError, Store
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables import consumequeue
 from rmqstore_spark.tables.consumequeue import CONSUMEQUEUE
 
@@ -190,3 +194,22 @@ def test_light_queues_are_there(tmp_path: Path) -> None:
     light.mkdir(parents=True)
     (light / f"{0:020d}").write_bytes((tmp_path / "consumequeue" / "A" / "0" / f"{0:020d}").read_bytes())
     assert [row["topic"] for row in rows_of(CONSUMEQUEUE, tmp_path)] == ["%LMQ%a", "A"]
+
+
+def test_a_file_of_the_plan_that_is_gone(tmp_path: Path, rng: random.Random) -> None:
+    """Its queue is listed again, and others are read as planned."""
+    builder = StoreBuilder(tmp_path, queue_file_size=20_000)
+    for number in range(60):
+        builder.append("A", rng.randbytes(9), number % 4)
+    builder.close()
+    options, queues = options_of(tmp_path), tmp_path / "consumequeue"
+    store = Snapshot.find(str(tmp_path), new_files(), None)
+    parts = pickle.loads(pickle.dumps(CONSUMEQUEUE.parts(store, options)))
+    before = oracle(tmp_path)
+    gone, moved = queues / "A" / "1", queues / "A" / "2"
+    shutil.rmtree(gone)
+    (moved / f"{0:020d}").rename(moved / f"{2000:020d}")
+    expected = [(*row[:2], row[2] + 100, *row[3:]) if row[:2] == ("A", 2) else row for row in before]
+    store = Snapshot.find(str(tmp_path), new_files(), None)
+    rows = [row for part in parts for batch in CONSUMEQUEUE.rows(store, options, part) for row in batch.to_pylist()]
+    assert sorted(map(plain, rows)) == sorted(row for row in expected if row[:2] != ("A", 1))

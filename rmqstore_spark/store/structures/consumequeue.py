@@ -56,6 +56,19 @@ class QueueFile(NamedTuple):
         return self.first + self.capacity
 
 
+class OnlyFile(NamedTuple):
+    """The one file of a queue that has no other.
+
+    Attributes:
+        start: the offset that it begins with, which its name tells.
+        size, allocated: as of QueueFile.
+    """
+
+    start: int
+    size: int
+    allocated: int
+
+
 class Units(Protocol):
     """A file of a queue, open: a context manager with some methods of io.files.OpenFile."""
 
@@ -98,6 +111,7 @@ class Queue:
         has_ext: whether a tagsCode may be an address in consumequeue_ext/.
         directory: the directory of its files.
         files: how to reach files, and where requests and bytes are counted.
+        only_file: the queue's only file, where somebody has found it before its files were listed.
     """
 
     form: ClassVar[str] = "simple"
@@ -114,7 +128,7 @@ class Queue:
         self.queue_id = queue_id
         self.directory = directory
         self.files = files
-        self._only_file: tuple[int, int, int] | None = None  # start, size and allocated
+        self.only_file: OnlyFile | None = None
 
     @property
     def name(self) -> QueueName:
@@ -126,9 +140,9 @@ class Queue:
         """The queue's files, in order."""
         found: list[QueueFile] = []
         size = self.unit_size
-        if self._only_file is not None:
-            begin, length, taken = self._only_file
-            path = f"{self.directory}{os.sep}{begin:020d}"  # join() would take as long as all the rest
+        if self.only_file is not None:
+            begin, length, taken = self.only_file
+            path = path_of_file(self.directory, begin)
             return [QueueFile(path, begin // size, length // size, length, taken)]
         for start, name in self._named_files():
             path = os.path.join(self.directory, name)
@@ -147,15 +161,10 @@ class Queue:
         names = names_in(self.directory, self.files)
         return [(start, name) for name in names if (start := start_in(name)) is not None]
 
-    def know_file(self, start: int, size: int, allocated: int) -> None:
-        """Take note of the queue's only file, which somebody else has found, if its files were not listed before.
-
-        Args:
-            start: the offset that it begins with, which its name tells.
-            size, allocated: as of QueueFile.
-        """
-        if self._only_file is None:
-            self._only_file = start, size, allocated
+    def know_file(self, file: OnlyFile) -> None:
+        """Take note of the queue's only file, if its files were not listed before, and no file was known."""
+        if self.only_file is None:
+            self.only_file = file
 
     @property
     def on_disk(self) -> list[QueueFile]:
@@ -475,6 +484,11 @@ class Queue:
         unit."""
         inside = (file for file in reversed(self.in_files) if file.first <= number < file.end)
         return next(((file.path, (number - file.first) * self.unit_size) for file in inside), None)
+
+
+def path_of_file(directory: str, start: int) -> str:
+    """The path of a queue's file, by the queue's directory and the offset that the file begins with."""
+    return f"{directory}{os.sep}{start:020d}"  # join() would take as long as all the rest
 
 
 def names_in(directory: str, files: Files) -> list[str]:

@@ -77,9 +77,15 @@ def queue_path(topic: str, queue_id: int) -> str | None:
     Only this function makes paths of names from a store. A topic is any printable name of a single directory; brokers
     accept fewer names (TopicValidator), but an old store may have more.
     """
-    if not 0 <= queue_id <= _MOST_QUEUE_ID or topic in ("", ".", "..") or "/" in topic or one_line(topic) != topic:
-        return None
-    return f"{topic}{os.sep}{queue_id}" if len(os.fsencode(topic)) <= _MOST_NAME else None
+    return f"{topic}{os.sep}{queue_id}" if 0 <= queue_id <= _MOST_QUEUE_ID and _is_name(topic) else None
+
+
+@functools.lru_cache(maxsize=1 << 12)  # queues are asked for topic by topic
+def _is_name(topic: str) -> bool:
+    """Is a topic the name of a single directory?"""
+    if topic in ("", ".", "..") or "/" in topic or one_line(topic) != topic:
+        return False
+    return len(os.fsencode(topic)) <= _MOST_NAME
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import read_queue_ends, read_queue_heads, read_queue_parts
+from native_io import find_queue_files, read_queue_ends, read_queue_heads, read_queue_parts
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, OnlyFile, Queue, path_of_file
 
 _NOWHERE = -1  # in place of a position in a file
 _SHORT = 205  # units: they fill the first block of a disk, after which a short queue is a hole
@@ -65,10 +65,21 @@ def queue_ends(
         files.count(requests, nbytes)
     for queue, (start, size, allocated, *_, is_known) in zip(queues, found.tolist(), strict=True):
         if is_known:
-            queue.know_file(start, size, allocated)
+            queue.know_file(OnlyFile(start, size, allocated))
     first, last = (QueueBlock.of(units).only(slice(which, None, 2)) for which in (0, 1))
     first.numbers, last.numbers = first.queue_offsets, last.queue_offsets = found[:, 3].copy(), found[:, 4].copy()
     return QueueEnds(first, last, found[:, 5] == 1, found[:, 2], found[:, 6] == 1, places)
+
+
+def find_files(queues: Sequence[Queue], files: Files) -> None:
+    """Have plain queues that have one file know it, without opening it; those that are not in the system's files are
+    left as they are."""
+    some = [queue for queue in queues if queue.is_plain] if files.are_paths_the_systems else []
+    found = np.empty((len(some), 3), np.int64)
+    find_queue_files(os.fsencode("\0".join([*(queue.directory for queue in some), ""])), found)
+    for queue, (start, size, allocated) in zip(some, found.tolist(), strict=True):
+        if start >= 0:
+            queue.know_file(OnlyFile(start, size, allocated))
 
 
 def count_units(queues: Sequence[Queue], files: Files) -> int:
@@ -154,14 +165,19 @@ def short_queues(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, lis
 
 
 def _read(queues: Sequence[Queue], width: int, files: Files) -> tuple[_Longs, bytearray]:
-    """Rows of read_queue_heads(), and the units."""
+    """Rows of read_queue_heads(), and the units. Where a queue's only file is known, no directory is listed."""
     heads = np.full((len(queues), 6), -1, np.int64)
     buffer = bytearray(len(queues) * width * UNIT_SIZE)
     if queues and files.are_paths_the_systems and all(queue.is_plain for queue in queues):
-        paths = os.fsencode("".join(queue.directory + "\0" for queue in queues))
-        nbytes, requests = read_queue_heads(paths, heads, buffer)
+        only = [queue.only_file for queue in queues]
+        paths = [
+            queue.directory if file is None else path_of_file(queue.directory, file.start)
+            for queue, file in zip(queues, only, strict=True)
+        ]
+        starts = np.array([-1 if file is None else file.start for file in only], np.int64)
+        nbytes, requests = read_queue_heads(os.fsencode("\0".join([*paths, ""])), starts, heads, buffer)
         files.count(requests, nbytes)
     for queue, (start, size, allocated, read, *_) in zip(queues, heads.tolist(), strict=True):
         if read >= 0:
-            queue.know_file(start, size, allocated)
+            queue.know_file(OnlyFile(start, size, allocated))
     return heads, buffer

@@ -154,7 +154,7 @@ class ConsumeQueues:
 
     def _below(self, above: str | None, topic: str, queue_id: int, made: type[Queue]) -> Queue | None:
         path = queue_path(topic, queue_id)
-        return None if path is None or above is None else made(os.path.join(above, path), topic, queue_id, self.files)
+        return None if path is None or above is None else made(f"{above}{os.sep}{path}", topic, queue_id, self.files)
 
     def named(self, name: QueueName) -> Queue | None:
         """The queue with a name that a queue has told, whether it is still there or not; as in queue()."""
