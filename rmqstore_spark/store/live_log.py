@@ -46,6 +46,8 @@ _QUEUES_TO_ASK, _FIRST_ASKED = 16, 2  # the others only where the first ones pro
 _QUEUES_TO_KEEP = 256
 _WORTH_WALKING = 128 * 1024  # bytes, where the answer may be "not sure" as well
 
+_Before = tuple[Queue, int, QueueUnit]  # a queue, and the number and the unit before that of one of its messages
+
 
 class _Proved(NamedTuple):
     """The proved facts about one segment. The facts only grow.
@@ -415,19 +417,22 @@ class LiveLog:
         counts = Counter((header.topic, header.queue_id) for header in first)
         # A busy queue has a message shortly before; so has one that has no message for a while, where they take turns.
         asked = [by_queue[name] for name in sorted(by_queue, key=lambda name: -counts[name])][:_QUEUES_TO_ASK]
-        named: list[tuple[Queue, int, QueueUnit]] = []
+        some, rest = self._all_before(asked[:_FIRST_ASKED], segment), asked[_FIRST_ASKED:]
+        end = segment.start
         with self._reader(segment) as reader:
-            for some in (asked[:_FIRST_ASKED], asked[_FIRST_ASKED:]):
-                found = self._queues.files.schedule.mapped(lambda header: self._before(header, segment), some)
-                named += (before for before in found if before is not None)
-                named.sort(key=lambda each: each[2].position, reverse=True)
-                ends = (u.position + u.size for queue, n, u in named if reader.has_message(queue, n, u))
-                end = next(ends, segment.start)
-                if segment.end - end <= _WORTH_WALKING:
-                    break
+            # The log is not asked about the first ones where they would prove too little.
+            if any(segment.end - unit.position - unit.size <= _WORTH_WALKING for _, _, unit in some):
+                end = _last_end(reader, some, segment.start)
+            if segment.end - end > _WORTH_WALKING:
+                end = _last_end(reader, some + self._all_before(rest, segment), segment.start)
         return end
 
-    def _before(self, header: Header, segment: Segment) -> tuple[Queue, int, QueueUnit] | None:
+    def _all_before(self, headers: Sequence[Header], segment: Segment) -> list[_Before]:
+        """_before() of some messages, where it is known."""
+        found = self._queues.files.schedule.mapped(lambda header: self._before(header, segment), headers)
+        return [before for before in found if before is not None]
+
+    def _before(self, header: Header, segment: Segment) -> _Before | None:
         """The queue of a message, and the number and unit that come before the message's own, if that unit points into
         a segment."""
         queue = self._seen_of(_name_of(header)).queue
@@ -452,3 +457,12 @@ class LiveLog:
 def _name_of(header: Header) -> QueueName:
     """The simple queue of a message."""
     return QueueName(header.topic, header.queue_id, Queue.form)
+
+
+def _last_end(reader: SegmentReader, named: list[_Before], start: int) -> int:
+    """Where the last message ends that the log has where one of these units says; `start`, where it has none."""
+    latest_first = sorted(named, key=lambda each: each[2].position, reverse=True)
+    ends = (
+        unit.position + unit.size for queue, number, unit in latest_first if reader.has_message(queue, number, unit)
+    )
+    return next(ends, start)
