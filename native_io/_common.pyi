@@ -67,7 +67,13 @@ class Wrapping:
         so."""
 
     def in_order(
-        self, window: Buffer, *, base: int, positions: npt.NDArray[np.int64], first: tuple[int, int] | None
+        self,
+        window: Buffer,
+        *,
+        base: int,
+        positions: npt.NDArray[np.int64],
+        first: tuple[int, int] | None,
+        end: int | None = None,
     ) -> tuple[int, tuple[int, int] | None, int]:
         """The units, from the first on, whose entries go on from each other; the kind has an order (at_order).
 
@@ -75,6 +81,8 @@ class Wrapping:
             window: the bytes of the log from the physical offset `base` on.
             positions: the physical offsets of units in the window, as a walk gave them.
             first: the index and term of the first one's entry; None: not known, and whatever follows goes on from it.
+            end: not None: `first` is the entry before that one, and ends at this physical offset; the first unit, too,
+                must go on.
 
         Returns:
             the number of units; the index and term of the last of them, None if not known; and where that one ends.

@@ -28,7 +28,8 @@ cdef extern from "order.h" nogil:
         int64_t term
         int64_t end
     int64_t rmq_in_order(const uint8_t *window, int64_t size, int64_t base, int64_t header, int64_t at_number,
-                         int64_t at_term, const int64_t *positions, int64_t n, rmq_entry *last, int *is_known)
+                         int64_t at_term, const int64_t *positions, int64_t n, int follows, rmq_entry *last,
+                         int *is_known)
 
 cdef extern from "arrow_in.h" nogil:
     ctypedef struct rmq_in:
@@ -133,9 +134,10 @@ cdef class Wrapping:
         size = rmq_i32(&header[0] + self.wrapping.at_size)
         return size if size >= self.wrapping.header else None
 
-    def in_order(self, const uint8_t[::1] window not None, *, int64_t base, const int64_t[::1] positions not None, first):
+    def in_order(self, const uint8_t[::1] window not None, *, int64_t base, const int64_t[::1] positions not None, first,
+                 end=None):
         cdef int64_t n = positions.shape[0], count = n
-        cdef int known = first is not None
+        cdef int known = first is not None, follows = end is not None
         cdef int64_t at_number, at_term
         cdef rmq_entry last = rmq_entry(0, 0, 0)
         cdef const uint8_t *start = address(window)
@@ -143,10 +145,12 @@ cdef class Wrapping:
         at_number, at_term = self.fields[4]
         if known:
             last.number, last.term = first
+        if follows:
+            last.end = end
         if n:
             with nogil:
                 count = rmq_in_order(start, window.shape[0], base, self.wrapping.header, at_number, at_term,
-                                     &positions[0], n, &last, &known)
+                                     &positions[0], n, follows, &last, &known)
         return count, (last.number, last.term) if known else None, last.end
 
     def __reduce__(self):

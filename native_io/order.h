@@ -12,16 +12,18 @@ typedef struct {
     int64_t end; /* the physical offset behind the entry */
 } rmq_entry;
 
-/* How many of n units, whose physical offsets are `positions`, have entries that go on from each other; the first one is not
- * asked. `last` is the first one's entry if `is_known`, and the last one's in order at the end; unknown where only the first
- * unit is in order and its entry was not known. A header or a unit that the window does not show is not in order. */
+/* How many of n units, whose physical offsets are `positions`, have entries that go on from each other. The first one is asked
+ * if it `follows` the entry `last`; else `last` is its entry, if `is_known`. At the end it is the last one's in order; unknown
+ * where only the first unit is in order and its entry was not known. A header or a unit that the window does not show is not
+ * in order. */
 static int64_t rmq_in_order(const uint8_t *window, int64_t size, int64_t base, int64_t header, int64_t at_number,
-                            int64_t at_term, const int64_t *positions, int64_t n, rmq_entry *last, int *is_known) {
+                            int64_t at_term, const int64_t *positions, int64_t n, int follows, rmq_entry *last,
+                            int *is_known) {
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = positions[i];
         if (at < base || at - base > size - 4) return i;
         const uint8_t *const unit = window + (at - base);
-        if (i > 0) {
+        if (i > 0 || follows) {
             if (at - base < header) return i;
             const int64_t number = rmq_i64(unit - header + at_number), term = rmq_i64(unit - header + at_term);
             /* Entries without a unit fill it. Unsigned, as a unit's size may be any number. */

@@ -176,6 +176,11 @@ def test_the_order_of_entries(rng: random.Random) -> None:
         elif len(units) == 1:
             assert unknown == (1, None, last.end)
         assert ORDERED.in_order(data, base=BASE, positions=positions[:0], first=first) == (0, first, 0)
+        behind = rng.randrange(1, count + 1)  # a window that goes on from an earlier one
+        before = units[behind - 1]
+        known, end = (before.number, before.term), before.end
+        answer = ORDERED.in_order(data[end - BASE :], base=end, positions=positions[behind:], first=known, end=end)
+        assert answer == (count - behind, (last.number, last.term), last.end)
     assert some_do_not > 0
 
 
@@ -190,7 +195,9 @@ def test_positions_that_lie(rng: random.Random) -> None:
         anywhere = (BASE - 1, 0, -1, -(1 << 63), (1 << 63) - 1, BASE + size - 4, BASE + size - 3, BASE + 47, BASE)
         positions = [rng.choice(anywhere) if rng.random() < 0.1 else unit.position for unit in units]
         first = rng.choice((None, ((1 << 63) - 1, (1 << 63) - 1), (-(1 << 63), 0)))
-        count, *_ = ORDERED.in_order(changed[:size], base=BASE, positions=np.array(positions, np.int64), first=first)
+        end = None if first is None else rng.choice((None, BASE, -(1 << 63), (1 << 63) - 1))
+        asked = np.array(positions, np.int64)
+        count, *_ = ORDERED.in_order(changed[:size], base=BASE, positions=asked, first=first, end=end)
         assert 0 <= count <= len(units)
     with pytest.raises(ValueError, match="lies before"):
         ORDERED.in_order(b"", base=-1, positions=np.empty(0, np.int64), first=None)

@@ -104,6 +104,43 @@ def test_what_a_node_takes_for_its_log(tmp_path: Path, rng: random.Random, queue
     assert more > 0
 
 
+@pytest.mark.parametrize("size", [200, 512, 3000])
+def test_windows_of_any_size(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """The order of entries goes on from window to window, and a damaged header is met wherever a window begins."""
+    monkeypatch.setattr("rmqstore_spark.store.structures.window._spares", [])  # they are of another size
+    monkeypatch.setattr("rmqstore_spark.store.structures.window.WINDOW_SIZE", size)
+    builder = DLedgerStoreBuilder(tmp_path, 8192)
+    grown(rng, builder, 20)
+    builder.flush()
+    entry = rng.choice([each for each in dledger.entries(tmp_path) if each.unit][:-1])
+    at, whole = rng.randrange(4, 32), entry.path.read_bytes()  # its size, index, term or position
+    changed = bytearray(whole)
+    changed[entry.position % 8192 + at] ^= 1 << rng.randrange(8)
+    entry.path.write_bytes(changed)
+    (tmp_path / "abort").touch()
+    assert positions(read(tmp_path, mode="DROPMALFORMED")) == [message.position for message in builder.messages]
+    if not 8 <= at < 24:
+        with pytest.raises(RmqStoreError, match="entry"):
+            read(tmp_path)
+    entry.path.write_bytes(whole)
+    rolled_back(rng, builder)
+    grown(rng, builder, rng.randrange(3))
+    builder.close(clean=False)
+    assert positions(read(tmp_path)) == recovered(tmp_path)
+
+
+def test_check_finds_a_damaged_size_at_the_start_of_a_file(tmp_path: Path, rng: random.Random) -> None:
+    builder = DLedgerStoreBuilder(tmp_path, 8192)
+    builder.append(**message(rng, 0))
+    grown(rng, builder, 5)
+    builder.close()
+    data = bytearray(builder.segment(0).read_bytes())
+    data[6] ^= 1 << rng.randrange(8)
+    builder.segment(0).write_bytes(data)
+    (found,) = (row for row in Store(tmp_path).table("check").to_pylist() if row["problem"] == "damagedUnit")
+    assert (found["commitLogOffset"], found["count"]) == (0, 48)
+
+
 def test_a_left_over_unit_just_behind_the_end(tmp_path: Path) -> None:
     """New entries lie on the header of an old one, and end where its unit begins."""
     builder = DLedgerStoreBuilder(tmp_path)

@@ -196,9 +196,7 @@ class SegmentReader:
         """The number of units of a run whose entries are in order."""
         if order is None or self._wrapping is None:
             return len(run.positions)
-        header = self._wrapping.header
-        begin = max(int(run.positions[0]) - header, self.segment.start)
-        return order.take(run, self._wrapping, self.seen(begin, header))
+        return order.take(run, self._wrapping, lambda at, size: self.seen(max(at, self.segment.start), size))
 
     def entry(self, unit: Header) -> Entry | None:
         """The place of a unit's entry in the order of its log; None where units are not wrapped, or it has no entry."""
@@ -286,8 +284,7 @@ class SegmentReader:
         Args:
             after: see header().
         """
-        if self._wrapping is not None:
-            position = self._past_header(position, self.segment.end, self._wrapping)
+        position = self._past_header(position, self.segment.end)
         walked = self._scan(position, self.segment.end, self._scan_one, peek=True)
         status, size = walked.status, walked.expected
         data, at = self._window.data, position - self._window.base
@@ -431,8 +428,6 @@ class SegmentReader:
         Returns:
             The kernel's result; FULL means that the kernel only has to be called again.
         """
-        if self._wrapping is not None and not peek:
-            at = self._past_header(at, stop, self._wrapping)
         need, window = 0, self._window
         may_load, verify_crc = may_load and not peek, self._verify_crc and not peek
         while True:
@@ -451,7 +446,12 @@ class SegmentReader:
             if walked.at > at:
                 return walked._replace(status=Status.FULL)
             expected = walked.expected
-            if at + expected > window.file_end or (expected > _PEEK_SIZE and not may_load):
+            is_beyond = at + expected > window.file_end or (expected > _PEEK_SIZE and not may_load)
+            is_told_here = is_beyond or expected <= need or expected > BIG_UNIT
+            if is_told_here and not peek and (unit := self._past_header(at, stop)) != at:
+                at, need = unit, 0  # what is told or outlined is the unit, not the header before it
+                continue
+            if is_beyond:
                 return Walked(0, at, Status.MORE, expected, window.file_end - at)
             if expected <= need:  # the file has become shorter since it was opened
                 return Walked(0, at, Status.MORE, expected, len(window.data))
@@ -461,10 +461,11 @@ class SegmentReader:
                 if outlined.status is not Status.FULL:
                     return outlined._replace(units=0, at=at)
 
-    def _past_header(self, at: int, stop: int, wrapping: Wrapping) -> int:
+    def _past_header(self, at: int, stop: int) -> int:
         """The start of the unit whose entry begins at a physical offset, or behind entries without a unit there; the
         place of the first that is no entry, or whose unit does not begin before `stop`."""
-        while True:
+        wrapping = self._wrapping
+        while wrapping is not None:
             self._window.show(at, wrapping.header, min(at + _PEEK_SIZE, self.segment.end))
             size = wrapping.entry_size(bytes(self._window.seen(at, wrapping.header)), at)
             after = at + wrapping.header
@@ -473,6 +474,7 @@ class SegmentReader:
             at = after
             if size > wrapping.header:
                 return at
+        return at
 
     def _picked(
         self, claims: Claims, offsets: Positions, lengths: Positions, chosen: Filter

@@ -7,6 +7,7 @@ Source: io.openmessaging.storage.dledger.store.file.DLedgerMmapFileStore.recover
 """
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from native_io import Wrapping
@@ -63,21 +64,28 @@ class EntryOrder:
         self.last: Entry | None = None
         self.end = 0
 
-    def take(self, run: Run, wrapping: Wrapping, before: bytes | memoryview) -> int:
+    def take(self, run: Run, wrapping: Wrapping, before: Callable[[int, int], bytes | memoryview]) -> int:
         """The number of units, from the first of a run on, whose entries go on from those before. Entries without a
         unit between them count by their length.
 
         Args:
-            before: the bytes before the first unit, as many as a header has.
+            before: the bytes at a physical offset, so many: asked for a header that the run does not show.
         """
         if wrapping.at_order is None:
             return len(run.positions)
-        position = int(run.positions[0])
-        begin, at = position - wrapping.header, position - run.base
-        first = entry_in(before, wrapping, begin, int.from_bytes(run.window[at : at + 4], "big"))
-        if self.last is not None and not self._goes_on_with(first, begin, wrapping.header):
-            return 0
-        count, last, self.end = wrapping.in_order(run.window, base=run.base, positions=run.positions, first=first)
+        begin, end = int(run.positions[0]) - wrapping.header, None
+        first = self.last
+        if first is not None and begin >= run.base:  # the walk has compared the entry's size with the unit's
+            end = self.end
+        else:
+            at = begin + wrapping.header - run.base
+            size = int.from_bytes(run.window[at : at + 4], "big")
+            first = entry_in(before(begin, wrapping.header), wrapping, begin, size)
+            if self.last is not None and not self._goes_on_with(first, begin, wrapping.header):
+                return 0
+        count, last, self.end = wrapping.in_order(
+            run.window, base=run.base, positions=run.positions, first=first, end=end
+        )
         if last is not None:  # a unit whose own header is damaged says nothing
             self.last = Entry(*last)
         return count
