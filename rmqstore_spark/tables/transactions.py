@@ -57,7 +57,7 @@ _KNOWN = pa.schema([*_HALVES, *(pa.field(name, pa.bool_()) for name in ("isCommi
 _OP = ["topic", "queueId", "body", "commitLogOffset"]
 _NAMED = pa.schema([("queueId", pa.int64()), ("offset", pa.int64())])
 _IN_ROCKSDB = 1 << 32  # no queueId
-_COMMIT = ["preparedTransactionOffset", "msgId"]
+_COMMIT = ["preparedTransactionOffset", "msgId", "topic"]
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
@@ -153,8 +153,8 @@ class _Commits:
             yield batch.filter(is_commit).select(_COMMIT)
 
     def name(self, halves: pa.RecordBatch) -> Bools:
-        """True for half messages that one of them names, and whose msgId it has, or neither has one. The msgId is
-        compared because 0, a valid physical offset, may also stand for none.
+        """True for half messages that one of them names, and whose msgId it has, or whose topic where neither has one.
+        More than the name is compared because 0, a valid physical offset, may also stand for none.
 
         Args:
             halves: in the order of the log, after those of the last call.
@@ -164,9 +164,11 @@ class _Commits:
         for commits in self._up_to(int(offsets[-1])):
             named = commits.column("preparedTransactionOffset").to_numpy()
             at = np.minimum(np.searchsorted(offsets, named), len(offsets) - 1)
-            id_of_half, id_of_commit = halves.column("msgId").take(pa.array(at)), commits.column("msgId")
+            id_of_half, topic_of_half = (halves.column(name).take(pa.array(at)) for name in ("msgId", "realTopic"))
+            id_of_commit = commits.column("msgId")
             are_without = true(pc.and_(pc.is_null(id_of_half), pc.is_null(id_of_commit)))
-            may_be_same = true(pc.equal(id_of_half, id_of_commit)) | are_without & (named != 0)
+            are_of_topic = true(pc.equal(topic_of_half, commits.column("topic")))
+            may_be_same = true(pc.equal(id_of_half, id_of_commit)) | are_without & are_of_topic
             committed[at[(offsets[at] == named) & may_be_same]] = True
         return committed
 

@@ -104,7 +104,7 @@ def transactions(rows: list[Row], passed: dict[str, int]) -> list[tuple[Any, ...
         for row in rows
         if row["sysFlag"] & reference.TRANSACTION_BITS == reference.COMMIT and row["topic"] in topics
         if (half := by_offset.get(row["preparedTransactionOffset"])) is not None and row["msgId"] == half["msgId"]
-        if row["msgId"] is not None or half["commitLogOffset"] != 0
+        if row["msgId"] is not None or row["topic"] == half["properties"].get("REAL_TOPIC", HALF)
     }
     ops = {(row["queueId"], text) for row in rows if row["topic"] == OP for text in row["body"].decode().split(",")}
     groups: dict[Any, list[Row]] = defaultdict(list)
@@ -246,3 +246,14 @@ def test_as_plain_python(
             patch.setattr(sorting, "_MOST_PIECE", 2_000)
             patch.setattr(sorting, "_RUNS", 3)
             assert told(root) == expected
+
+
+@pytest.mark.parametrize(("topic", "state"), [("Orders", "committed"), ("Pay", "open")])
+def test_a_half_message_at_the_start_of_the_log(tmp_path: Path, topic: str, state: str) -> None:
+    """Its physical offset, 0, is also what a message names that commits none; without ids their topics tell."""
+    store = stores.StoreBuilder(tmp_path)
+    for half in ("Orders", "Pay"):
+        store.append(HALF, properties={"REAL_TOPIC": half, "REAL_QID": "0"})
+    store.append(topic, sys_flag=reference.COMMIT, prepared_transaction_offset=0)
+    store.close()
+    assert Store(tmp_path).transactions()["state"].to_pylist() == [state, "open"]

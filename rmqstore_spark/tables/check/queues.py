@@ -49,7 +49,7 @@ def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[F
                     topic=queue.topic,
                     queue_id=queue.queue_id,
                     expected="a simple queue alone, as in consumequeue/",
-                    found="files of a BatchCQ without a unit",
+                    found=f"files in {queue.directory_name}/ without a unit",
                 )
             elif piece.first == 0:
                 yield from _files(queue, part.sizes[queue.form], view.moment.is_unsettled)
