@@ -660,6 +660,8 @@ def test_rebuild(store: Path, tmp_path: Path) -> None:
     assert sum(json.loads(line)["messages"] for line in after.splitlines()) == 302
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_a_shell_completes_commands_and_options() -> None:
     def told(**env: str) -> str:
         ran = subprocess.run(COMMAND, capture_output=True, text=True, check=True, env={**os.environ, **env})

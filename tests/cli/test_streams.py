@@ -48,6 +48,7 @@ def test_what_cannot_be_written_is_one_line(command: list[str], stream: str, why
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_nothing_to_write_needs_no_output(store: Path, tmp_path: Path) -> None:
     """And no file takes the place of a closed one."""
     output = tmp_path / "x.json"

@@ -65,6 +65,7 @@ def test_without_spark_and_java() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_topics_of_a_fresh_process_are_there_soon() -> None:
     """Counted in the processor's time, and by what it takes to have Arrow: machines differ, and tests share one."""
     count = "import time\nprint(time.process_time())"

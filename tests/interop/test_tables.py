@@ -39,6 +39,8 @@ def grows(topic: str) -> bool:
     return topic in GROWING or topic.startswith("rmq_sys_")
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", EACH)
 def test_admin_api_says_the_same(version: str, tmp_path: Path) -> None:
     root = golden.unpack(version, tmp_path / "store")

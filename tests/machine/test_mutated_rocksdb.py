@@ -22,6 +22,8 @@ def test_mutated_queues(rng: random.Random, caplog: pytest.LogCaptureFixture) ->
         rocksdb_queues.try_seed(rng.randrange(1 << 32), mutations=5)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_real_stores(rng: random.Random, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     """A share of the places in the files of real databases; machine.rocksdb_stores tries all."""
     caplog.set_level(logging.ERROR)

@@ -251,6 +251,7 @@ def test_that_there_is_no_such_message_costs_no_more(options: dict[str, Any], la
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_lookups_do_not_cost_more_in_a_larger_store(
     large: Generated, store_of: Callable[..., Generated], rng: random.Random
 ) -> None:

@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ["_common", "_config", "_io", "_read", "_rocksdb", "_write"]  # its compiled modules
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["package.whl", "package.zip", "package.egg"])
 def test_an_archive_on_the_path(tmp_path: Path, name: str) -> None:
     """As of `spark-submit --py-files`, which puts it before what is installed."""

@@ -272,7 +272,7 @@ def selects(selection: Selection, row: Row) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.lists(filters(), max_size=4), st.lists(ROWS, min_size=1, max_size=8))
 def test_selection_is_what_sql_selects(pushed: list[tuple[Filter, bool]], rows: list[Row]) -> None:
     exact = [one for one, is_exact in pushed if is_exact]

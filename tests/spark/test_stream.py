@@ -90,6 +90,8 @@ def test_runs_and_restarts(spark: SparkSession, tmp_path: Path) -> None:
     assert found["stores"][str(store.root)]["commitLogOffset"] == store.end
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_a_time_before_now_is_that_of_the_first_run(spark: SparkSession, tmp_path: Path) -> None:
     """`-1h` is resolved once: the query has the messages of that hour and all after, each once."""
     now = time.time_ns() // 10**6
@@ -142,6 +144,8 @@ def test_stores_of_real_brokers(name: str, topic: str, spark: SparkSession, tmp_
     assert sorted(map(tuple, found)) == sorted((m["queueId"], m["queueOffset"], m["msgId"]) for m in consumed)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_a_tiered_store_is_no_stream(spark: SparkSession, tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("A")
