@@ -51,6 +51,7 @@ MODES: dict[str, tuple[str, dict[str, Any]]] = {
 TRIED = tuple(MODES) if os.environ.get("RMQ_ALL_VERSIONS") else ("5.5.0",)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", TRIED)
 def test_admin_api_says_the_same(mode: str, tmp_path: Path) -> None:
     version, settings = MODES[mode]
