@@ -23,9 +23,6 @@ from support import distribution, failed_draws, jvm, memory, sweeps
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# To collect 8,800 tests leaves no garbage, and to look for some took a fifth of the time (pytest_collection_finish).
-gc.disable()
-
 # A merge must not fail by chance over what it did not touch: in CI the random examples are always the same, those of
 # Hypothesis too. Everywhere else each run has its own.
 IN_CI = "CI" in os.environ
@@ -124,10 +121,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"these may run beside others of their kind: add them to TOGETHER: {astray}")
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """To collect 8,800 tests leaves no garbage, and to look for some took a fifth of the time."""
+    from rmqstore_spark.garbage import collector_paused
+
+    with collector_paused():
+        found = yield
     gc.collect()
     gc.freeze()
-    gc.enable()
+    return found
 
 
 def together(nodeid: str) -> str:

@@ -16,8 +16,9 @@ import pytest
 from support.reading import read
 
 from interop.child import ChildError
+from interop.each import EACH_AT_NIGHT
 from interop.ours import SMALL
-from interop.rocketmq import NEWEST, OLDEST, Broker, Client, Record, free_ports, usually
+from interop.rocketmq import Broker, Client, Record, free_ports
 from rmqstore_spark import Store
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
@@ -114,7 +115,7 @@ def killed_while_sending(leader: Broker, text: str) -> list[Record]:
 
 @pytest.mark.parametrize(
     "version",
-    [pytest.param(each, marks=() if each == NEWEST else pytest.mark.nightly) for each in usually(OLDEST, NEWEST)],
+    EACH_AT_NIGHT,
 )
 def test_leaders_are_killed(real: None, tmp_path: Path, version: str) -> None:
     with nodes_in(tmp_path, version) as nodes:

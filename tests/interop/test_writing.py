@@ -18,8 +18,9 @@ from support.killing import Killed, Stopper
 import rmqstore_spark
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
+from interop.each import EACH_AT_NIGHT
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
-from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, TRIED, VERSIONS, Broker, usually
+from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, VERSIONS, Broker, usually
 from interop.scenario import Written
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
@@ -38,9 +39,7 @@ def test_a_new_store(accept_ours: AcceptOurs, rng: random.Random, version: str) 
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "version", [pytest.param(each, marks=() if each == NEWEST else pytest.mark.nightly) for each in TRIED]
-)
+@pytest.mark.parametrize("version", EACH_AT_NIGHT)
 def test_one_that_its_broker_wrote_and_we_appended_to(
     store_of: StoreOf, tmp_path: Path, rng: random.Random, version: str
 ) -> None:

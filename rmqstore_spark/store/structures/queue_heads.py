@@ -58,7 +58,7 @@ def queue_ends(
     found, units = np.zeros((len(queues), 7), np.int64), bytearray(2 * UNIT_SIZE * len(queues))
     places = np.full((2, len(numbers)), -1, np.int64)
     if queues and files.are_paths_the_systems:
-        paths = os.fsencode("".join(f"{queue.directory if queue.is_plain else ''}\0" for queue in queues))
+        paths = _listed([queue.directory if queue.is_plain else "" for queue in queues])
         nbytes, requests = read_queue_ends(
             paths, found, units, starts=starts, numbers=numbers, places=places, begin=begin, width=FEW_UNITS
         )
@@ -76,7 +76,7 @@ def find_files(queues: Sequence[Queue], files: Files) -> None:
     left as they are."""
     some = [queue for queue in queues if queue.is_plain] if files.are_paths_the_systems else []
     found = np.empty((len(some), 3), np.int64)
-    find_queue_files(os.fsencode("\0".join([*(queue.directory for queue in some), ""])), found)
+    find_queue_files(_listed([queue.directory for queue in some]), found)
     for queue, (start, size, allocated) in zip(some, found.tolist(), strict=True):
         if start >= 0:
             queue.know_file(OnlyFile(start, size, allocated))
@@ -136,7 +136,7 @@ def many_places(queues: Sequence[Queue], starts: _Longs, numbers: _Longs, files:
     positions = np.where(are_inside, (numbers - firsts) * UNIT_SIZE, _NOWHERE)
     sizes, units = np.full(len(positions), -1, np.int64), bytearray(len(positions) * UNIT_SIZE)
     if len(positions) and files.are_paths_the_systems:
-        paths = os.fsencode("".join("\0" if file is None else f"{file.path}\0" for file in only))
+        paths = _listed(["" if file is None else file.path for file in only])
         files.count(*reversed(read_queue_parts(paths, starts, positions, sizes, units)))
     block = QueueBlock.of(units)
     found = np.where(block.are_messages & (sizes == UNIT_SIZE), (block.positions, block.sizes), -1)
@@ -175,9 +175,14 @@ def _read(queues: Sequence[Queue], width: int, files: Files) -> tuple[_Longs, by
             for queue, file in zip(queues, only, strict=True)
         ]
         starts = np.array([-1 if file is None else file.start for file in only], np.int64)
-        nbytes, requests = read_queue_heads(os.fsencode("\0".join([*paths, ""])), starts, heads, buffer)
+        nbytes, requests = read_queue_heads(_listed(paths), starts, heads, buffer)
         files.count(requests, nbytes)
     for queue, (start, size, allocated, read, *_) in zip(queues, heads.tolist(), strict=True):
         if read >= 0:
             queue.know_file(OnlyFile(start, size, allocated))
     return heads, buffer
+
+
+def _listed(paths: list[str]) -> bytes:
+    """Paths as the kernel takes them: each followed by a NUL byte."""
+    return os.fsencode("\0".join([*paths, ""]))
