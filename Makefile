@@ -44,9 +44,9 @@ test-nightly: build $(VENV41)/.installed ## run what is left: further combinatio
 	$(BIN)/python tools/with_spark.py -m pytest -n 3 -m nightly $(ARGS)
 	$(VENV41)/bin/python tools/with_spark.py -m pytest tests/spark/test_spark_lakes.py
 
-# One worker more than there are cores, as some wait for the disk.
+# A worker for each core: one more would have to collect all tests, too, which costs more than the waiting it fills.
 test-fast: build ## run the quick tests, without Spark and brokers, on all cores
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) -m "not spark and not interop and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $$(nproc) -m "not spark and not interop and not slow" $(ARGS)
 
 interop: build ## run the tests with real brokers alone; needs Maven and a JDK, where `make test` can do without
 	RMQ_INTEROP=1 $(BIN)/python -m pytest -m interop $(ARGS)

@@ -31,13 +31,15 @@ _HANGS = 300  # seconds after which a command is ended
 # Standard input is a socket. Over it comes a request, with what is to be standard input, output and error; what goes
 # back is the exit code.
 _WAITING = """
-import atexit, gc, importlib, json, os, pkgutil, runpy, signal, socket, sys, threading
+import atexit, contextlib, gc, importlib, json, os, pkgutil, runpy, signal, socket, sys, threading
 sys.path[:0] = json.loads(sys.argv[1])
 import pyarrow.compute, pyarrow.csv, pyarrow.parquet
 import rmqstore_spark
 for module in pkgutil.walk_packages(rmqstore_spark.__path__, "rmqstore_spark."):
     if not module.name.startswith("rmqstore_spark.spark") and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
+with contextlib.suppress(ImportError):
+    import duckdb
 gc.freeze()  # a copy shares the memory of what is not touched
 requests = socket.socket(fileno=0)
 while True:
