@@ -57,6 +57,8 @@ def test_every_status_that_is_wrong_has_its_words() -> None:
                 message.failed_check(status, 11, 22)
         else:
             assert "22" in message.failed_check(status, 11, 22) or "16" in message.failed_check(status, 11, 22)
+    # A walk stops with its own position where an entry is what it says it is, but does not follow.
+    assert "expected" not in message.failed_check(Status.NO_ENTRY, 22, 22)
 
 
 # ---- CRC-32

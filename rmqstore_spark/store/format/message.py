@@ -312,8 +312,10 @@ def failed_check(status: Status, expected: int, found: int) -> str:
             return f"a message reaches over where one should begin: expected its end at {expected}, found {found}"
         case Status.BLANK:
             return f"a blank of {found} bytes, but messages should follow"
+        case Status.NO_ENTRY if found == expected:
+            return f"no entry here: position {found} is right, but its size, index or term cannot follow what is before"
         case Status.NO_ENTRY:
-            return f"no entry here: expected one that names its position {expected}, found {found}"
+            return f"no entry here: expected one that says its position, {expected}, found {found}"
         case Status.BAD_ENTRY:
             return f"an entry's size is not that of its message and 48 bytes: expected {expected}, found {found}"
         case Status.MORE:
