@@ -60,7 +60,7 @@ class Written:
     """The contents of a new store that has been written.
 
     Attributes:
-        messages: the number of messages.
+        messages: the number of messages, those in batches included.
         ends: where all queues go on.
     """
 
@@ -135,7 +135,7 @@ def _make(
     made = StoreFiles(tree, tree.path, target, goes_on=False, has_index=new.has_index, batch_topics=new.batch_topics)
     with made as files, log:
         placing = Placing(target, log, files, new.index_tags, keep=True)
-        messages = placing.append(chunks, new.nbytes)
+        units = placing.append(chunks, new.nbytes)
         queues, batches = files.queues, files.batches
         found = {**queues.ends, **batches.ends}
         queues.go_on_at(new.ends, new.sizes.segment, new.nbytes)
@@ -148,4 +148,4 @@ def _make(
         put_others(tree, new.others)
         ends = {**queues.ends, **batches.ends}
         files.put_config(config(ends))
-    return Written(messages, ends)
+    return Written(units + batches.additional, ends)

@@ -36,11 +36,13 @@ class BatchQueueWriter:
 
     Attributes:
         ends: the next queue offset of each queue that units were put into.
+        additional: how many more messages than units the queues have got.
     """
 
     def __init__(self, tree: disk.Tree, new: str, file_size: int) -> None:
         self._tails = Tails(tree, None, new, file_size, is_batch=True)
         self.ends: dict[Queue, int] = {}
+        self.additional = 0
 
     def put(self, queue: Queue, units: memoryview, lost: bytes | None = None) -> int:
         """Put units into a queue, in the order of the log. Units of no message are left out: a broker takes none whose
@@ -74,7 +76,9 @@ class BatchQueueWriter:
         tail.last = tail.pending[-BATCH_UNIT_SIZE:]
         self._tails.write_if_many()
         self.ends[queue] = int(ends[-1])
-        return int(block.messages.sum())
+        messages = int(block.messages.sum())
+        self.additional += messages - len(block)
+        return messages
 
     def begin_at(self, queue: Queue, queue_offset: int, segment_end: int) -> None:
         """Let a queue without messages go on at an offset: it gets a unit for the message before that, which no broker
