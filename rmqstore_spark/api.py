@@ -218,6 +218,9 @@ class Store(TableMethods):
         The columns are timestamp, event, topic, queueId, queueOffset, group, msgId, details and commitLogOffset, and
         `store` if several stores are read.
 
+        Of messages without msgId, those count as `delivered` that were sent in the same millisecond by the same client
+        as a delayed one with their key, and so perhaps one that was never delayed.
+
         >>> store.history("retried-0").to_pylist()
 
         Args:

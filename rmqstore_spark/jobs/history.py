@@ -56,10 +56,11 @@ _READ = [
     *("bornTimestamp", "bornHost", "storeTimestamp", "reconsumeTimes", "commitLogOffset"),
     *("realTopic", "consumerGroup", "preparedTransactionOffset"),
 ]
-# The units as they wait: the body of a trace alone; isLate: it tells nothing of other units of its message.
-_UNITS = pa.schema([*arrow_schema(_READ), ("bodySize", LONG), ("isLate", pa.bool_())])
+# The units as they wait: the body of a trace alone; birth: when and where a message without msgId was sent, which all
+# its units have in common; isLate: it tells nothing of other units of its message.
+_UNITS = pa.schema([*arrow_schema(_READ), ("bodySize", LONG), ("birth", TEXT), ("isLate", pa.bool_())])
 _COMMITS = arrow_schema(["preparedTransactionOffset", "topic"])
-_BY_MESSAGE = [(name, "ascending") for name in ("msgId", "isLate", "commitLogOffset")]
+_BY_MESSAGE = [(name, "ascending") for name in ("msgId", "birth", "isLate", "commitLogOffset")]
 _AT_ONCE = 16_384  # units, rows or ids that are held, and looked for in others
 _OFFSET_ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
@@ -220,10 +221,16 @@ def _as_unit_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     topic, body = rows["topic"], rows["body"]
     rows["bodySize"] = pc.fill_null(pc.binary_length(body), 0).cast(LONG)
     rows["body"] = pc.if_else(pc.equal(topic, TRACE_TOPIC), body, pa.scalar(None, body.type))
+    rows["birth"] = pc.if_else(pc.is_null(rows["msgId"]), _births(rows), pa.scalar(None, TEXT))
     is_commit = _are_commits(rows["sysFlag"])
     is_kept = pc.is_in(topic, pa.array([SCHEDULE_TOPIC, TIMER_TOPIC]))
     rows["isLate"] = pc.invert(pc.or_(is_commit, is_kept))
     return pa.RecordBatch.from_arrays([*rows.values()], schema=_UNITS)
+
+
+def _births(rows: dict[str, pa.Array]) -> pa.Array:
+    sent = rows["bornTimestamp"].cast(LONG).cast(TEXT)
+    return pc.binary_join_element_wise(sent, rows["bornHost"], " ")
 
 
 def _are_commits(sys_flags: pa.Array) -> pa.Array:
@@ -275,17 +282,18 @@ def _of_messages(units: WaitingRows) -> Iterator[_OfMessage]:
     """The units but for traces, message by message."""
     parked: dict[tuple[Any, ...], int] = {}
     is_committed = False
-    last: str | None = None
+    last: tuple[str | None, str | None] = None, None
     for unit in _rows(_without_traces(units)):
         unit["properties"] = dict(unit["properties"])
-        if unit["msgId"] != last:
+        message = unit["msgId"], unit["birth"]
+        if message != last:
             parked.clear()
-            last, is_committed = unit["msgId"], False
+            last, is_committed = message, False
         name = _same_message(unit)
         if unit["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC):
             parked[name] = min(unit["commitLogOffset"], parked.get(name, unit["commitLogOffset"]))
         is_commit = unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT
-        is_committed = is_committed or (is_commit and last is not None)
+        is_committed = is_committed or (is_commit and unit["msgId"] is not None)
         own: int = unit["commitLogOffset"]
         yield _OfMessage(unit, parked.get(name, own), is_committed)
 
@@ -294,8 +302,8 @@ def _of_messages(units: WaitingRows) -> Iterator[_OfMessage]:
 
 
 def _same_message(unit: Unit) -> tuple[Any, ...]:
-    """The fields that a unit shares with the unit that was kept for it before."""
-    return unit["msgId"], unit["realTopic"], unit["reconsumeTimes"]
+    """The fields that a unit shares with the unit of its message that was kept for it before."""
+    return unit["realTopic"], unit["reconsumeTimes"]
 
 
 def _event(store: Snapshot, unit: Unit, parked_at: int) -> Event:

@@ -123,6 +123,22 @@ def test_details(tmp_path: Path) -> None:
     ]
 
 
+def test_delivered_messages_without_ids(tmp_path: Path) -> None:
+    """Of one key: a message was delayed if one was that its client sent in that millisecond."""
+    store = stores.StoreBuilder(tmp_path)
+    waits = {"REAL_TOPIC": "Orders", "DELAY": "3", "REAL_QID": "0"}
+    births = [(1000, "10.0.0.1:5"), (2000, "10.0.0.1:5"), (1000, "10.0.0.1:6"), (1001, "10.0.0.1:5")]
+    for number, (time, host) in enumerate(births):
+        is_delayed = number < 2
+        topic, properties = ("SCHEDULE_TOPIC_XXXX", waits) if is_delayed else ("Orders", {})
+        store.append(topic, keys="a", properties=properties, born_timestamp=time, born_host=host)
+    for time, host in reversed(births[:2]):
+        store.append("Orders", keys="a", properties=waits, born_timestamp=time, born_host=host)
+    store.close()
+    events = [event for event, _ in story(tmp_path, "a")]
+    assert events == ["delayed", "delayed", "produced", "produced", "delivered", "delivered"]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_rollbacks_of_one_key(tmp_path: Path, seed: int) -> None:
     """With and without msgIds: an op message ends what it names, and that is a rollback where no commit has it."""
