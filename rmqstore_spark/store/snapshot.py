@@ -22,7 +22,7 @@ from rmqstore_spark.store.structures.config import (
 )
 from rmqstore_spark.store.structures.consumer_offsets import Consumed, ConsumerOffsets, consumed, consumed_in_rocksdb
 from rmqstore_spark.store.structures.entries import Entry, Marks
-from rmqstore_spark.store.structures.kinds import KINDS, Kind, kinds_in, marks_of
+from rmqstore_spark.store.structures.kinds import KINDS, Kind, Part, kind_with, kinds_in, marks_of
 from rmqstore_spark.store.structures.layout import Layout, find_store
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proof_of
@@ -99,14 +99,18 @@ class StoreRef:
         return topic_queues(self._topic_entries)
 
     @kept
-    def batch_topics(self) -> set[str]:
-        """The topics that the broker was told to keep producers' batches of as they are."""
+    def unindexed_topics(self) -> set[str]:
+        """The topics of which no index has all keys, as the broker was told to keep producers' batches as they are."""
         return batch_topics(self._topic_entries)
 
     @kept
     def static_parts(self) -> list[LogicPart]:
         """The parts of the queues of static topics, as the broker knows them."""
         return static_parts(self.root, self.files)
+
+    def has_in_files(self, part: Part) -> bool:
+        """Does a broker keep this part of the store in files?"""
+        return kind_with(self.root, self.files, part) is None
 
     @kept
     def known_topics(self) -> set[str]:

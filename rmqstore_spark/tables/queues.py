@@ -25,7 +25,6 @@ from rmqstore_spark.store.queue_bounds import ManyBounds, UnitNumbers, many_boun
 from rmqstore_spark.store.snapshot import LogQueue, Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
-from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.store.structures.queue_heads import QUEUES_AT_ONCE, short_queues
 from rmqstore_spark.tables.columns import array, numbers
@@ -144,12 +143,11 @@ def queue_facts(
         if assumed is not None:
             bounds = bounds.of_existing()
         found = _Rows(bounds, store.queues_of_log() if of_logs is None else of_logs)
-        kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
         consumed: set[tuple[str, int, int]] | None = None
         for message in unqueued(store, selection, bounds):
             consumed = _consumed(store) if consumed is None else consumed
             name = message.topic, message.queue_id
-            found.add(message, kind, (*name, message.offset) in consumed)
+            found.add(message, store.queues.kind_of_lost, (*name, message.offset) in consumed)
         facts = replace(found.facts(), ahead=tuple(_ahead(store, bounds)))
     if store.written.has_lost:
         facts = replace(facts, lost=_lost_in(store, facts))

@@ -25,7 +25,7 @@ def may_lack_keys(store: Snapshot, selection: Selection) -> bool:
     batches by its queues or its configuration."""
     if not selection.explodes:
         return False
-    return bool(unindexed_queues(store, selection)) or any(map(selection.wants_topic, store.batch_topics))
+    return bool(unindexed_queues(store, selection)) or any(map(selection.wants_topic, store.unindexed_topics))
 
 
 @dataclass(frozen=True)

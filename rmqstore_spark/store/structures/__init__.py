@@ -11,9 +11,10 @@ The room answers: what do these files say? It believes nothing; what can be prov
   another one).
 * Logs of single queues: compaction (of compaction topics), tiered (a tiered store).
 * ConsumeQueues: consumequeue (`Queue`), batch_queue (`BatchQueue`, a BatchCQ), queues (`ConsumeQueues`, all of a
-  store), queue_cursor (`QueueCursor`, the one search along a queue), queue_heads (both ends of many), queue_sizes,
-  consumequeue_ext. Those in RocksDB: rocksdb_units (keys and values), rocksdb_queues (`RocksDBQueue`,
-  a `Queue` of the same form), rocksdb_ends (the outer records of many).
+  store), expected_units (what the log says their units have to be), queue_cursor (`QueueCursor`, the one search along a
+  queue), queue_heads (both ends of many), queue_sizes, consumequeue_ext. Those in
+  RocksDB: rocksdb_units (keys and values), rocksdb_queues (`RocksDBQueue`, a `Queue` of the same form), rocksdb_ends
+  (the outer records of many).
 * Index files: indexfile (`IndexReader`).
 * Small files: config (topics, groups, offsets), consumer_offsets (those of any size), rocksdb_config (the same in
   RocksDB), static_topics, checkpoint, epochs, timer, rocksdb_popped.

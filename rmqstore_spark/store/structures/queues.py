@@ -271,6 +271,11 @@ class ConsumeQueues:
         """Every BatchCQ there is, for those who make such queues or know what their units have to be."""
         return [queue for queue in self._others if queue.form == BatchQueue.form]
 
+    @property
+    def kind_of_lost(self) -> str:
+        """The kind (Queue.kind) of the queue into which a broker puts messages whose queue is lost."""
+        return Queue.form if self._in_rocksdb is None else self._in_rocksdb.kind
+
     def vouch_for(self, header: Header) -> bool | None:
         """Do the queues know this message? True or False; None when there is no unit at its queue offset. A BatchCQ has
         one unit for a batch, so it is searched for the message's position.

@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +77,7 @@ class RocksDBQueue(Queue):
     @property
     def kind(self) -> str:
         """What kind of queue it is, as table `queues` shows it."""
-        return "lmq" if self.is_additional else "rocksdb"
+        return "lmq" if self.is_additional else QueuesInRocksDB.kind
 
     @kept
     def in_files(self) -> list[QueueFile]:
@@ -291,10 +292,12 @@ class QueuesInRocksDB:
     Attributes:
         directory: the database's directory.
         files: how to reach files, and where requests and bytes are counted.
+        kind: as of Queue, of those that are not light.
     """
 
     directory: str
     files: Files
+    kind: ClassVar[str] = "rocksdb"
 
     @kept
     def _pages(self) -> UnitPages:

@@ -18,7 +18,6 @@ from rmqstore_spark.store.structures.config import (
 )
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.epochs import epochs_of
-from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.layout import has_queues
 from rmqstore_spark.tables.check.problems import Finding
@@ -73,7 +72,7 @@ def _topics(store: Snapshot) -> Iterator[Finding]:
     queues = {topic: store.queues.all_of_topic(topic) for topic in store.queues.topics}
     topics = {topic for topic, some in queues.items() if any(queue.in_files for queue in some)}
     if not any(store.files.exists(candidate) for candidate in with_backup(path)):
-        if topics and kind_with(store.root, store.files, "topics") is None:
+        if topics and store.has_in_files("topics"):
             yield Finding("noTopicConfig", path, expected="a file", found="none", count=len(topics))
         return
     table = member_of(store.root, "topics.json", "topicConfigTable", store.files)

@@ -5,7 +5,7 @@ is compared with the files.
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.format.message import COMPRESSION_TYPES, compression_type
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.expected_units import ExpectedUnits
 from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
@@ -58,8 +59,8 @@ class _Scanner:
         reached: the first physical offset that the dispatcher has not passed.
     """
 
-    def __init__(self, index_tags: bool, start: int, batch_topics: Collection[str] = ()) -> None:
-        self.dispatcher = Dispatcher(index_tags=index_tags, light_queues=True, batch_topics=batch_topics)
+    def __init__(self, dispatcher: Dispatcher, start: int) -> None:
+        self.dispatcher = dispatcher
         self.reached = start
 
     def dispatch(self, window: memoryview, **bounds: Any) -> Walked:
@@ -88,8 +89,8 @@ def _check_block(
     store: Snapshot, view: LogView, block: Block, queues: QueueStretch | None, index: IndexStretch | None
 ) -> Iterator[Finding]:
     start, damaged, holes = block[0].start, Damaged(), Holes(store)
-    batch_topics = () if queues is None else queues.batch_topics
-    scanner = _Scanner(index is not None and index.has_tags, start, batch_topics)
+    expected = ExpectedUnits() if queues is None else queues.expected
+    scanner = _Scanner(expected.dispatcher(index is not None and index.has_tags), start)
 
     def compared(stop: int) -> Iterator[Finding]:
         found = scanner.dispatcher.finish()
@@ -128,7 +129,7 @@ def _check_block(
 
 def _dispatched(store: Snapshot, block: Block, start: int, stop: int, tags: bool) -> Dispatched:
     """The queue units and index items of the units that begin in [start, stop), computed once more."""
-    scanner = _Scanner(tags, start)
+    scanner = _Scanner(ExpectedUnits().dispatcher(tags), start)
     for piece in block:
         if start < piece.stop and piece.start < stop:
             with store.reader(piece.segment, verify_crc=True) as reader:

@@ -1,16 +1,15 @@
 """The log for questions about single units, asked by parts that read something else."""
 
-import itertools
 import os
 from collections.abc import Iterator
 
 from native_io import Dispatcher, Filter
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.light_queues import is_light, light_queues
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
-from rmqstore_spark.store.format.units import BatchBuilder, Run
+from rmqstore_spark.store.format.units import Run
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.queue_members import Members, Offsets, members_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.layout import queue_path
@@ -19,8 +18,6 @@ from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.moment import Moment, first_segment
 
 _FAR = 1 << 30  # bytes of the log that are searched for messages that may be missing
-
-Wanted = dict[tuple[str, int], set[int]]  # queue offsets by topic and queueId
 
 
 class LogView:
@@ -92,38 +89,22 @@ class LogView:
                         damaged.add(found.start, found.stop)
         return self._damaged[extent.start]
 
-    def present(self, wanted: Wanted, start: int, stop: int) -> Wanted:
+    def present(self, wanted: Offsets, start: int, stop: int) -> Offsets:
         """The wanted messages that are in the last gibibyte of a part of the log, which begins with the segment of
         `start`."""
-        if not wanted:
-            return {}
-        found: Wanted = {}
-        light = {name: offsets for name, offsets in wanted.items() if is_light(name[0])}
-        for extent in self.store.log.extents:
+        found: Offsets = {}
+        ways = members_of(wanted)
+        for extent in self.store.log.extents if ways else ():
             if extent.stop <= max(start, stop - _FAR) or extent.start >= stop:
                 continue
-            for name, offset in itertools.chain(
-                self._in_own(extent, {name: wanted[name] for name in wanted.keys() - light}),
-                self._in_light(extent, light),
-            ):
-                found.setdefault(name, set()).add(offset)
-        return {name: offsets & wanted[name] for name, offsets in found.items() if name in wanted}
+            for name, offset in self._places_in(extent, ways):
+                if offset in wanted.get(name, ()):
+                    found.setdefault(name, set()).add(offset)
+        return found
 
-    def _in_own(self, extent: Extent, wanted: Wanted) -> Iterator[tuple[tuple[str, int], int]]:
-        """The queues that messages were sent to, some of which are wanted, each with a message's offset there."""
-        for run in self._runs_in(extent, _of_queues(wanted)) if wanted else ():
-            for header in filter(lambda header: header.is_queued, run.headers()):
-                yield (header.topic, header.queue_id), header.queue_offset
-
-    def _in_light(self, extent: Extent, wanted: Wanted) -> Iterator[tuple[tuple[str, int], int]]:
-        """The light queues of messages, some of which are wanted, each with a message's offset there."""
-        named = {name: (min(offsets), max(offsets)) for (name, _), offsets in wanted.items()}
-        for run in self._runs_in(extent, Filter(conditions=[{"lightQueue": named}])) if wanted else ():
-            builder = BatchBuilder(["topic", "sysFlag", "properties"])
-            run.add_to(builder)
-            for row in builder.finish().to_pylist():
-                found = light_queues(row["topic"], row["sysFlag"], dict(row["properties"]))
-                yield from (((name, 0), offset) for name, offset in found.items())
+    def _places_in(self, extent: Extent, ways: list[Members]) -> Iterator[tuple[tuple[str, int], int]]:
+        """The queues that messages are in, each with a message's offset there."""
+        return (place for way in ways for run in self._runs_in(extent, way.chosen) for place in way.places(run))
 
     def has_key(self, position: int, key_hash: int) -> bool:
         """Is there a message with an index key of this hash at a physical offset?"""
@@ -167,11 +148,3 @@ def _is_queued(header: Header) -> bool:
 
 def _nothing() -> Filter:
     return Filter(judge=lambda topic, queue_id: None)
-
-
-def _of_queues(wanted: Wanted) -> Filter:
-    def judge(topic: bytes, queue_id: int) -> tuple[int, int] | None:
-        offsets = wanted.get((topic.decode("utf-8", "replace"), queue_id))
-        return (min(offsets), max(offsets)) if offsets else None
-
-    return Filter(judge=judge)

@@ -16,13 +16,15 @@ import numpy.typing as npt
 from native_io import Dispatched
 from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.store.queue_members import Offsets
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, read_ext
+from rmqstore_spark.store.structures.expected_units import ExpectedUnits
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.damaged import Damaged
-from rmqstore_spark.tables.check.log_view import LogView, Wanted
+from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 
 _QUEUES_AHEAD = 512  # queues whose pages, and those of the log that they lead to, are kept at the same time
@@ -60,14 +62,14 @@ class QueueStretch:
         view: the store's log, for units that point elsewhere.
 
     Attributes:
-        batch_topics: the topics whose queues are BatchCQs; not those that have simple queues as well.
+        expected: what the queues have to have.
     """
 
     def __init__(self, store: Snapshot, view: LogView) -> None:
         self._store = store
         self._view = view
         self._late: list[tuple[Queue, QueueBlock]] = []  # units that a broker will still make
-        self.batch_topics = store.queues.topics_of_batches
+        self.expected = ExpectedUnits.of(store.queues)
 
     def check(self, found: Dispatched, names: list[tuple[str, int]], stop: int, damaged: Damaged) -> Iterator[Finding]:
         """Problems of the units of a stretch's messages.
@@ -104,7 +106,7 @@ class QueueStretch:
 
     def _units_of(self, runs: _Runs) -> list[QueueBlock]:
         """Units in a row, numbered by their queue offsets."""
-        return [QueueBlock.of(units, offset, runs.topic in self.batch_topics) for offset, units in runs.runs]
+        return [self.expected.parsed(runs.topic, units, offset) for offset, units in runs.runs]
 
     def _fetch_ahead(self, some: "list[_Runs]") -> None:
         """Ask for what check() of some queues reads of these, and then of the log: the messages of the units before
@@ -193,12 +195,7 @@ class QueueStretch:
 
     def _compared(self, queue: Queue, units: QueueBlock, actual: QueueBlock) -> tuple[_Flags, _Flags]:
         """Which units are there in the places of expected ones, and which of these differ."""
-        is_wrong = (actual.positions != units.positions) | (actual.sizes != units.sizes)
-        is_wrong |= actual.queue_offsets != units.queue_offsets
-        if queue.topic in self.batch_topics:
-            is_wrong |= (actual.messages != units.messages) | (actual.store_times != units.store_times)
-        else:  # expected units are those of simple queues, which say neither
-            actual.messages, actual.store_times = units.messages, units.store_times
+        is_wrong = self.expected.differ(queue.topic, units, actual)
         if (actual.tags_codes != units.tags_codes).any():
             is_wrong |= ~self._same_tags(queue, actual, units)
         return actual.are_messages, actual.are_messages & is_wrong
@@ -274,7 +271,7 @@ def extra_units(view: LogView, some: list[Candidate], stop: int, damaged: Damage
     """
     some = [each for each in some if each.unit.position not in damaged and not view.is_lost(each.unit.position)]
     some = [each for each in some if not _is_told_with_message(view, each)]
-    wanted: Wanted = {}
+    wanted: Offsets = {}
     for each in some:
         wanted.setdefault((each.queue.topic, each.queue.queue_id), set()).add(each.unit.queue_offset)
     present = view.present(wanted, view.start, stop)
