@@ -63,7 +63,9 @@ def incoming_rows(path: str, kind: Format | None) -> Iterator[Batches]:
         known = kind or FORMATS.get(path.rpartition(".")[2].lower()) or _kind_of(source.peek(6))
         try:
             schema, batches = _READERS[known](source, name, opened)
-        except pa.ArrowInvalid as why:
+        except (pa.ArrowInvalid, OSError) as why:
+            if isinstance(why, OSError) and why.errno:  # which Arrow's own have not
+                raise
             raise OptionError(f"{name}: expected {known}, found something else: {_line(why)}") from None
         yield _with_clear_errors(schema, batches, name)
 
@@ -231,6 +233,8 @@ def _value(field: pa.Field, row: Row, where: str) -> Any:
         if value:
             raise BadRowError(f"{where}: expected 'body' or {_BODY64!r}, found both")
         return _from_base64(row[_BODY64], where)
+    if value is None and field.name == "body":
+        raise BadRowError(f"{where}: column 'body': expected a text, or {_BODY64!r}, found none")
     if value is None:
         return None
     try:

@@ -49,6 +49,7 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.io.files import is_link, status_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import topic_entries
+from rmqstore_spark.store.structures.segments import MODES_AT_DAMAGE
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets, Lost
 from rmqstore_spark.write.build.tails import Queue
@@ -131,7 +132,7 @@ def copy(job: CopyJob) -> Copied:
     _refuse_to_exclude(job)
     logs = _logs(job)
     losses = Losses() if job.is_salvage else None
-    with listening(is_once=job.is_salvage):  # a salvage reads a damaged log several times
+    with listening(is_once=job.is_salvage), _telling_of_salvage(job):  # a salvage reads a damaged log several times
         sources = list(_sources(job, logs))
         _refuse_two_kinds(sources)
         tier = TierRows(job.tier, len(sources), job.options.verify_crc)
@@ -150,7 +151,7 @@ def copy(job: CopyJob) -> Copied:
         begins = {
             source.number: _begin_of_segment(job, source, some) for source, some in zip(sources, bounds, strict=True)
         } | {source.number: -1 for source in tier.sources}
-        with contextlib.ExitStack() as opened, _telling_of_salvage(job):
+        with contextlib.ExitStack() as opened:
             opened.enter_context(tier)
             streams = [
                 selected(
@@ -455,13 +456,14 @@ def _telling_of_salvage(job: CopyJob) -> Iterator[None]:
     try:
         yield
     except DamagedStoreError as why:
-        if job.is_salvage:
+        if job.is_salvage or "`rmqstore salvage`" in str(why):
             raise
         raise _to_salvage(why) from None
 
 
 def _to_salvage(why: object) -> DamagedStoreError:
-    return DamagedStoreError(f"{why}; `rmqstore salvage` makes a new store of what is whole")
+    told = str(why).removesuffix(f": {MODES_AT_DAMAGE}")  # a copy has no option mode
+    return DamagedStoreError(f"{told}; `rmqstore salvage` makes a new store of what is whole")
 
 
 def _gaps(

@@ -36,6 +36,7 @@ from rmqstore_spark.store.format.queue_block import UNIT_SIZE as QUEUE_UNIT_SIZE
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 Pushdown = Literal["auto", "on", "off"]
 Trust = Literal["log", "queues"]
+_LAST_PORT = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _text(text: str) -> str:
 
 def _host(text: str) -> bytes:
     host = host_bytes(text)
-    if host is None:
+    if host is None or not 0 <= int(text.rpartition(":")[2]) <= _LAST_PORT:  # a message may have any number
         raise ValueError("ip:port or [ipv6]:port")
     return host
 

@@ -33,6 +33,8 @@ def test_copy(source: Path, tmp_path: Path) -> None:
     assert again.code == 2
     assert again.err.startswith(f"rmqstore: {target}: expected no directory or an empty one")
     assert run("copy", source).code == 2
+    wrong = run("copy", source, tmp_path / "other", "--store-host", "10.1.2.3:65536")
+    assert (wrong.code, "option 'storeHost': expected ip:port" in wrong.err) == (2, True)
 
 
 def test_a_commitlog_elsewhere(source: Path, tmp_path: Path) -> None:
@@ -52,9 +54,11 @@ def test_salvage(source: Path, tmp_path: Path) -> None:
     data = bytearray(segment.read_bytes())
     data[2000:2100] = bytes(100)
     segment.write_bytes(data)
-    refused = run("copy", source, tmp_path / "target")
-    assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert "`rmqstore salvage` makes a new store of what is whole" in refused.err
+    for option in ([], ["--exclude-key", "k1"]):
+        refused = run("copy", source, tmp_path / "target", *option)
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert refused.err.count("`rmqstore salvage` makes a new store of what is whole") == 1
+        assert "--mode" not in refused.err  # which copies do not have
     ran = run("salvage", source, tmp_path / "target", "--format", "json")
     assert ran.code == 1
     found = [json.loads(line) for line in ran.out.splitlines()]

@@ -95,7 +95,7 @@ def test_rows_of_texts(tmp_path: Path) -> None:
         ('{"topic": "T", "body": "\\ud800"}', "column 'body': expected a text"),
         ('{"topic": "T", "body": "x", "bodyBase64": "eA=="}', "expected 'body' or 'bodyBase64', found both"),
         ('{"topic": "T", "bodyBase64": "?"}', "column 'bodyBase64': expected base64, found '?'"),
-        ('{"topic": "T"}', "column 'body': expected a binary, found null"),
+        ('{"topic": "T"}', "line 1: column 'body': expected a text, or 'bodyBase64', found none"),
         ('{"body": "x"}', "column 'topic': expected a string, found null, and no option topic that gives it one"),
         ('{"topic": "T", "body":', "line 1: expected a JSON object"),
         ('{"topic": "T", "body": ' + "[" * 100_000, "line 1: expected a JSON object"),
@@ -104,6 +104,7 @@ def test_rows_of_texts(tmp_path: Path) -> None:
         (b"topic,body\nT,\xff\n", "expected CSV in UTF-8"),
         (b"PAR1 and no more", "expected parquet, found something else"),
         (b"ARROW1 and no more", "expected arrow, found something else"),
+        (b"\xff\xff\xff\xff\xfe\xff\xff\xff", "rows: expected arrow, found something else"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str | bytes, told: str) -> None:

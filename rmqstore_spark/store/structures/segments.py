@@ -14,6 +14,8 @@ from rmqstore_spark.store.io.files import Pin
 from rmqstore_spark.store.structures.layout import SegmentFile
 from rmqstore_spark.store.structures.proofs import Proof
 
+MODES_AT_DAMAGE = "mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'"
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -75,7 +77,7 @@ class Damage:
         return replace(self, start=start, position=self.position + start - self.start)
 
     def __str__(self) -> str:
-        return f"{self.place}: mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'"
+        return f"{self.place}: {MODES_AT_DAMAGE}"
 
 
 def damage_in(segment: Segment, start: int, stop: int, reason: str) -> Damage:
