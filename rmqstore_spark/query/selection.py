@@ -10,6 +10,7 @@ from typing import Self
 
 from rmqstore_spark.query.pattern import Pattern
 from rmqstore_spark.query.sql92 import Sql92
+from rmqstore_spark.store.format.light_queues import is_light
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -183,6 +184,42 @@ class Selection:
         if (topic, queue_id) in self.offsets:
             offsets &= self.offsets[topic, queue_id]
         return None if offsets.is_empty else offsets
+
+    def offsets_in(self, topic: str, queue_id: int) -> Numbers | None:
+        """The offsets that selected messages may have in a queue, light or not; None where none is selected. Where
+        light queues are selected, a queue of batches is asked for too, beside an index: its messages may be in them."""
+        of_light = None if self.light is None else self.light.get(topic)
+        return self.queue(topic, queue_id) if of_light is None else of_light
+
+    def given_offsets(self, topic: str, queue_id: int) -> Numbers:
+        """The values that a message's offset in one queue, light or not, may have."""
+        return self.given.get((topic, queue_id), Numbers())
+
+    @property
+    def given(self) -> Mapping[tuple[str, int], Numbers]:
+        """The queues, light or not, in which some offsets alone are selected, with these."""
+        return self.offsets if self.light is None else {(name, 0): numbers for name, numbers in self.light.items()}
+
+    @property
+    def only_in(self) -> frozenset[str] | None:
+        """The topics, or light queues, whose messages alone are selected; None for any."""
+        return self.topic.among if self.light is None else frozenset(self.light)
+
+    @property
+    def has_each_once(self) -> bool:
+        """Is each selected message in one of the selected queues, and do all queues of a store together prove that none
+        is missing? A message can be in several light queues, and what one lacks is in no other queue."""
+        return self.light is None
+
+    def from_places(self, starts: Mapping[tuple[str, int], Numbers]) -> tuple["Selection", list[str]]:
+        """The same selection in the topics of some places alone, and there from an offset on; and the light queues
+        among them that it leaves out. Where nothing is selected, places of light queues alone select these."""
+        topics = frozenset(topic for topic, _ in starts)
+        light = frozenset(filter(is_light, topics))
+        if self.light is None and light and light == topics and self.wants_all_queues:
+            return replace(self, light={topic: offsets for (topic, _), offsets in starts.items()}), []
+        chosen = self.in_topics(topics).in_queues({**self.offsets, **starts})
+        return chosen, sorted(light) if self.light is None else []
 
     def in_queues(self, offsets: Mapping[tuple[str, int], Numbers]) -> "Selection":
         """The same selection with other values that the offset in some queues may have; light queues have queueId 0."""

@@ -105,6 +105,38 @@ def test_trusted_queues_give_the_same(seed: int) -> None:
         assert reading.read(root, columns=COLUMNS, **options) == tagged
 
 
+@pytest.mark.parametrize(
+    ("consumed", "options", "expected"),
+    [
+        (["%LMQ%a"], {}, ["%LMQ%a"]),
+        (["%LMQ%a", "TopicA"], {}, ["TopicA"]),  # with a warning
+        (["%LMQ%a", "TopicA"], {"subscribe": "%LMQ%a"}, ["%LMQ%a"]),
+        (["%LMQ%a", "%LMQ%b"], {"subscribe": "%LMQ%b"}, ["%LMQ%b"]),
+        (["%LMQ%a"], {"tags": "x"}, ["%LMQ%a"]),
+    ],
+)
+def test_what_a_group_has_not_consumed(
+    consumed: list[str], options: dict[str, str], expected: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a group with offsets of light queues alone, these; of another its topics, unless light queues are named."""
+    _, rows = light_store(tmp_path, random.Random(7), 60, odd=0)
+    (tmp_path / "config").mkdir(exist_ok=True)
+    offsets = {f"{name}@group": {"0": 2, "1": 2} if name == "TopicA" else {"0": 2} for name in consumed}
+    (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    found = reading.read(tmp_path, columns=["commitLogOffset"], startingOffsets="group:group", **options)
+    wanted = [row for row in rows if any(_is_left(row, name) for name in expected)]
+    wanted = [row for row in wanted if options.get("tags") in (None, row["tags"])]
+    assert [row["commitLogOffset"] for row in found] == [row["commitLogOffset"] for row in wanted]
+    assert wanted
+    assert ("also consumes light queue" in caplog.text) == (expected == ["TopicA"])
+
+
+def _is_left(row: Row, name: str) -> bool:
+    if name.startswith("%LMQ%"):
+        return light.light_queues(row).get(name, -1) >= 2
+    return bool(row["topic"] == name and row["queueOffset"] >= 2)
+
+
 def test_explain_says_why_the_queue_is_not_read(tmp_path: Path) -> None:
     light_store(tmp_path, random.Random(1), 300, odd=0)
     plan = reading.make_plan(tmp_path, subscribe="%LMQ%a", prices=reading.FREE)

@@ -47,6 +47,32 @@ SPARKS = {
     ),
 }
 
+# The modules of which each knows one kind of store, queue or file, by the last part of their names.
+KINDS = {
+    *("batch_queue", "compaction", "dledger", "epochs", "light_queues", "static_topics", "tiered"),
+    *("rocksdb_config", "rocksdb_ends", "rocksdb_popped", "rocksdb_queues", "rocksdb_units"),
+}
+# Who above store/ knows a kind, because it is about that kind (docs/design.md, Kinds of stores). For all others a store
+# is a log and queues. What would be a new line here is a question that store/ should answer.
+ABOUT_KINDS = {
+    "jobs.copying.compaction": {"compaction"},  # files that are copied as they are
+    "jobs.copying.config": {"rocksdb_popped"},  # tells that popped messages of there are not copied
+    "jobs.rebuild_config": {"light_queues", "compaction"},  # what a broker's topics.json has of them
+    "jobs.starts": {"light_queues"},  # names that a word or a time does not mean
+    "query.option_values": {"light_queues"},  # names in `subscribe` and `assign`
+    "query.selection": {"light_queues"},  # names that a group has offsets of
+    "read.plan.compacted": {"compaction"},  # option `compacted`
+    "read.plan.joined": {"tiered"},  # option `tiered`
+    "read.run.dispatched": {"light_queues"},  # column multiDispatch
+    "read.run.logic_offsets": {"static_topics"},  # columns of logic queues
+    "tables.check.config": {"epochs"},  # whether that file is as a broker writes it
+    "tables.check.queue_logs": {"compaction", "tiered"},  # whether their units lead along their logs
+    "tables.epochs": {"epochs"},
+    "tables.logicqueues": {"static_topics"},
+    "write.build.topics": {"light_queues"},  # topics that topics.json does not name
+    "write.rebuild": {"light_queues"},  # queues that are made as a broker makes them
+}
+
 
 @pytest.fixture(scope="module")
 def house() -> ModuleType:
@@ -106,6 +132,18 @@ def test_few_reach_what_writes(graph: dict[str, set[str]]) -> None:
     inside = "rmqstore_spark.write"
     outside = {module for module in graph if module != inside and not module.startswith(f"{inside}.")}
     assert {m for m in outside if any(f"{other}.".startswith(f"{inside}.") for other in graph[m])} == WRITERS
+
+
+def test_few_know_a_kind(graph: dict[str, set[str]]) -> None:
+    of_kinds = {
+        module.removeprefix("rmqstore_spark."): {
+            other.rpartition(".")[2] for other in others if other.startswith("rmqstore_spark.store.")
+        }
+        & KINDS
+        for module, others in graph.items()
+        if not module.startswith(("rmqstore_spark.store", "native_io"))
+    }
+    assert {module: kinds for module, kinds in of_kinds.items() if kinds} == ABOUT_KINDS
 
 
 def test_few_know_spark(house: ModuleType) -> None:

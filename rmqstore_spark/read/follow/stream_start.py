@@ -39,7 +39,7 @@ def starts_of(stores: dict[Snapshot, Reached], options: StreamOptions) -> dict[s
     if isinstance(start, GroupOffsets):
         chosen = of_group(list(stores), start.group, options.read.selection)
         return {
-            store.root: _start_of_queues(store, stores[store], _starts(selection), selection, since, _topics(selection))
+            store.root: _start_of_queues(store, stores[store], _starts(selection), selection, since, selection.only_in)
             for store, selection in chosen
         }
     if start == "latest":
@@ -80,13 +80,7 @@ def _since(store: Snapshot, reached: Reached, since: int | None) -> StoreOffset:
 
 
 def _starts(selection: Selection) -> dict[Queue, int]:
-    if selection.light is not None:
-        return {(name, 0): numbers.least for name, numbers in selection.light.items()}
-    return {queue: numbers.least for queue, numbers in selection.offsets.items()}
-
-
-def _topics(selection: Selection) -> frozenset[str] | None:
-    return selection.topic.among if selection.light is None else frozenset(selection.light)
+    return {queue: numbers.least for queue, numbers in selection.given.items()}
 
 
 def _start_of_named(store: Snapshot, reached: Reached, named: Offsets, options: StreamOptions) -> StoreOffset:

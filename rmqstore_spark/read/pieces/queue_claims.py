@@ -67,13 +67,6 @@ def is_asked(queue: Queue, selection: Selection) -> bool:
     return selection.queue(queue.topic, queue.queue_id) is not None
 
 
-def offsets_in(queue: Queue, selection: Selection) -> Numbers | None:
-    """The offsets that selected messages may have in a queue; None where none is selected. Where light queues are
-    selected, a queue of batches is asked for too, beside an index: its messages may be in them."""
-    of_light = None if selection.light is None else selection.light.get(queue.topic)
-    return selection.queue(queue.topic, queue.queue_id) if of_light is None else of_light
-
-
 def are_in(values: npt.NDArray[np.int64], numbers: Numbers) -> npt.NDArray[np.bool_]:
     """For each of the values, whether it is among the numbers."""
     within: npt.NDArray[np.bool_] = (values >= numbers.least) & (values <= numbers.most)
@@ -137,7 +130,7 @@ class QueueClaims:
         narrow = piece.store.files.prices.linear_below
         asked = zip(cursors.queues, found, strict=True)
         claims = _merged([self._claimed(queue, units, narrow, reader, piece.ascends) for queue, units in asked])
-        if self._selection.light is not None:  # a message can be in several, with the offset of its topic
+        if not self._selection.has_each_once:  # a message's offset is that in its topic's queue
             return Claims(np.unique(claims.positions))
         if not (np.diff(claims.positions) > 0).all():
             raise ContradictedError(f"{where}: a message is in two queues")
@@ -147,7 +140,7 @@ class QueueClaims:
         self, queue: Queue, units: QueueBlock, narrow: int, reader: SegmentReader, ascends: bool
     ) -> QueueBlock:
         """The units of a queue that may point to selected messages."""
-        offsets = offsets_in(queue, self._selection)
+        offsets = self._selection.offsets_in(queue.topic, queue.queue_id)
         positions = self._selection.commit_log_offset
         assert offsets is not None
         keep = are_in(units.positions, positions)

@@ -12,7 +12,7 @@ from rmqstore_spark.errors import counted
 from rmqstore_spark.kept import kept
 from rmqstore_spark.query.option_types import Trust
 from rmqstore_spark.query.selection import ALL, Selection
-from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked, offsets_in, unindexed_queues
+from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked, unindexed_queues
 from rmqstore_spark.read.pieces.queue_rows import can_answer
 from rmqstore_spark.read.pieces.task import Covered, Queued, Range, Scanned
 from rmqstore_spark.read.plan.beside_index import beside, may_lack_keys
@@ -371,7 +371,7 @@ class _InQueues:
 def _needs_a_scan(selection: Selection, trust: Trust) -> bool:
     """Do the ConsumeQueues tell nothing about the selected messages? What a light queue lacks is in no other queue
     either."""
-    if selection.light is not None:
+    if not selection.has_each_once:
         return trust == "log"
     return selection.wants_all_queues and selection.tags is None
 
@@ -382,7 +382,7 @@ def _without_index(
     """The cheaper way of the ConsumeQueues and the log itself, and the reasons against the ConsumeQueues."""
     scan = _ScanPath(store, ranges)
     if scan.price == 0 or _needs_a_scan(selection, trust):
-        return scan, [_NO_LIGHT] if selection.light is not None else []
+        return scan, [] if selection.has_each_once else [_NO_LIGHT]
     # At least one queue would be searched for each of the ranges: so few bytes are not worth a list of the queues.
     if scan.price <= len(ranges) * store.files.prices.search:
         return scan, []
@@ -403,7 +403,7 @@ def _without_index(
 
 def _selected_in(queue: Queue, selection: Selection) -> int:
     """The number of units in a queue that are selected by queueOffset."""
-    offsets = offsets_in(queue, selection)
+    offsets = selection.offsets_in(queue.topic, queue.queue_id)
     if offsets is None or offsets.is_empty:
         return 0
     return queue.count_of(offsets.least, offsets.most)

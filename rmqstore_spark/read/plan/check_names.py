@@ -1,13 +1,11 @@
 """Topics and queues that options name, and no store has: more often a typo than intended."""
 
-import itertools
 import logging
 from collections.abc import Collection, Iterator, Mapping
 
 from rmqstore_spark.errors import OptionError, nearest, one_line, quoted, some_of
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.plan.unqueued import queues_know_all
-from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -24,7 +22,7 @@ def check_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
         OptionError: naming one of the topics.
     """
     unknown, known = _unknown_of(subscribe, stores)
-    topics = set(itertools.filterfalse(is_light, unknown))  # a light queue may be lost, and its messages are not
+    topics = {topic for topic in unknown if not any(store.queues.may_be_lost(topic) for store in stores)}
     if topics and known and all(map(queues_know_all, stores)):
         raise OptionError(_unknown(min(topics), known))
     for topic in sorted(unknown):

@@ -6,12 +6,10 @@ without any such offset; in a topic with such offsets, it begins at the start of
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 
 from rmqstore_spark.errors import OptionError, nearest, one_line, quoted, some_of
 from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.store.elsewhere import offsets_elsewhere
-from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import OFFSETS, why_unread
 
@@ -81,29 +79,11 @@ def of_group(stores: list[Snapshot], group: str, selection: Selection) -> Iterat
         if not offsets:
             log.warning("%s: consumer group %r has no offsets here, nothing is read of this store", store.root, group)
         starts = {
-            (topic, queue_id): Numbers(least=offset) & _ends(selection, topic, queue_id)
+            (topic, queue_id): Numbers(least=offset) & selection.given_offsets(topic, queue_id)
             for topic, queues in offsets.items()
             for queue_id, offset in queues.items()
         }
-        yield store, _of_offsets(selection, starts)
-
-
-def _ends(selection: Selection, topic: str, queue_id: int) -> Numbers:
-    """The offsets that options select of a queue."""
-    if selection.light is None:
-        return selection.offsets.get((topic, queue_id), Numbers())
-    return selection.light.get(topic, Numbers())
-
-
-def _of_offsets(selection: Selection, starts: dict[tuple[str, int], Numbers]) -> Selection:
-    """What a selection has of some queues. Where no topics are named, a group that consumes light queues alone consumes
-    these, and else its topics alone."""
-    topics = frozenset(topic for topic, _ in starts)
-    if selection.light is not None:
-        return selection.in_topics(topics).in_queues(starts)
-    light = frozenset(filter(is_light, topics))
-    if light and light == topics and selection.wants_all_queues:
-        return replace(selection, light={topic: offsets for (topic, _), offsets in starts.items()})
-    for topic in sorted(light):
-        log.warning("the group also consumes light queue %r, which is not read; subscribe to it", one_line(topic))
-    return selection.in_topics(topics).in_queues({**selection.offsets, **starts})
+        chosen, left_out = selection.from_places(starts)
+        for topic in left_out:
+            log.warning("the group also consumes light queue %r, which is not read; subscribe to it", one_line(topic))
+        yield store, chosen

@@ -271,6 +271,11 @@ class ConsumeQueues:
         """Every BatchCQ there is, for those who make such queues or know what their units have to be."""
         return [queue for queue in self._others if queue.form == BatchQueue.form]
 
+    def may_be_lost(self, topic: str) -> bool:
+        """May a queue of this topic be lost, and its messages be there, where all other queues know all of the log? A
+        light queue may."""
+        return is_light(topic)
+
     @property
     def kind_of_lost(self) -> str:
         """The kind (Queue.kind) of the queue into which a broker puts messages whose queue is lost."""
