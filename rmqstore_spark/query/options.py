@@ -189,8 +189,9 @@ _READ_TABLE = (
         "property",
         "",
         types.PROPERTIES,
-        'messages with these properties: `{"NAME": "VALUE"}`, or `NAME=VALUE` for one. `property.NAME` is an option, '
-        "too. The case of ASCII letters in a NAME does not count, as Spark does not tell it",
+        'messages with these properties: `{"NAME": "VALUE"}`, or `NAME=VALUE` for one. Except at a terminal '
+        "`property.NAME` is an option, too. The case of ASCII letters in a NAME does not count, as Spark does not "
+        "tell it",
         _EVERYWHERE | Use.SELECT,
     ),
     Option(
