@@ -33,6 +33,8 @@ FORMATS: dict[str, Format] = {
 
 Batches = Iterator[pa.RecordBatch]
 
+_QUOTED_ENDS = "\r\n"  # of CSV: a cell with one of these characters is quoted
+
 
 def format_of(path: str) -> Format:
     """The format that the ending of a file's name stands for.
@@ -91,13 +93,27 @@ def _write_json(
         sink.flush()
 
 
+class _Lines:
+    """Takes the rows of a csv.writer, and ends each with a line feed alone.
+
+    csv.writer quotes only the line ends that it writes itself: without a CR among them, a cell with a CR would be two
+    rows to whoever reads it.
+    """
+
+    def __init__(self, text: io.StringIO) -> None:
+        self._text = text
+
+    def write(self, row: str) -> None:
+        self._text.write(row.removesuffix(_QUOTED_ENDS) + "\n")
+
+
 def _write_csv(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
     names = []
     for field in schema:
         names += [field.name, field.name + BASE64] if pa.types.is_binary(field.type) else [field.name]
     names = [*dict.fromkeys(names)]
     text = io.StringIO(newline="")
-    rows = csv.writer(text, lineterminator="\n")
+    rows = csv.writer(_Lines(text), lineterminator=_QUOTED_ENDS)
     rows.writerow(names)
     for batch in few_at_once(batches):
         for row in rows_of(batch, is_for_people=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from oracle import golden
+from oracle import golden, stores
 from support import reading
 from support.command import COMMAND, Ran, run
 
@@ -56,6 +57,21 @@ def imported(root: Path, text: str | bytes, *arguments: str) -> Ran:
     rows = root.with_name("rows")
     rows.write_bytes(text.encode() if isinstance(text, str) else text)
     return run("import", str(root), str(rows), *SMALL, *arguments)
+
+
+def test_line_ends_in_csv(tmp_path: Path) -> None:
+    """Whoever reads CSV takes a CR outside of quotes for the end of a row."""
+    bodies = [b"a\rb", b"\r", b"a\r\nb", b"a\nb", b'"\r"']
+    builder = stores.StoreBuilder(tmp_path / "store", segment_size=4096)
+    for body in bodies:
+        builder.append(topic="T", body=body)
+    builder.close()
+    out = tmp_path / "rows.csv"
+    assert run("messages", tmp_path / "store", "--columns", "queueId,body", "--output", out).code == 0
+    with out.open(newline="") as text:
+        rows = list(csv.reader(text))
+    assert [row[1].encode() for row in rows[1:]] == bodies
+    assert out.read_bytes().startswith(b"queueId,body,bodyBase64\n")
 
 
 def test_rows_of_texts(tmp_path: Path) -> None:
