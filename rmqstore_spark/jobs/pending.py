@@ -21,7 +21,7 @@ from rmqstore_spark.store.format.system_topics import (
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import table
 
-_MOST_MESSAGES, _MOST_LOG = 5_000, 128 << 20  # these take at most some 0.4 s
+_MOST_MESSAGES, _MOST_LOG, _MOST_SEGMENTS = 5_000, 128 << 20, 256  # these take at most some 0.4 s
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def pending(store: Snapshot, messages: Mapping[str, int], is_quick: bool) -> lis
         messages: the number of messages in each topic.
         is_quick: whether messages of a topic are found without a look at the rest of the log.
     """
-    is_quick = is_quick and store.log.size <= _MOST_LOG and not store.files.is_slow
+    is_quick = is_quick and store.log.size <= _MOST_LOG and len(store.log.extents) <= _MOST_SEGMENTS
+    is_quick = is_quick and not store.files.is_slow
     return list(_pending(store, messages, is_quick))
 
 

@@ -256,11 +256,12 @@ def test_what_is_pending(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert json.loads(run("show", SAMPLE, "--format", "json").out)["pending"] == wanted
     line = "pending: {delayed} delayed messages, {transactions} open transactions, {inflight} popped messages"
     assert f"<div>{line.format(**wanted)}</div>" in store._repr_html_()
-    # A large log is not looked at for it.
-    monkeypatch.setattr(pending, "_MOST_LOG", 2**20)
+    # A large log is not looked at for it, nor one of many small segments.
     line = "<div>pending: not counted: rmqstore delayed, rmqstore transactions, rmqstore inflight</div>"
-    assert line in store._repr_html_()
-    monkeypatch.undo()
+    for bound, least in (("_MOST_LOG", 2**20), ("_MOST_SEGMENTS", 1)):
+        monkeypatch.setattr(pending, bound, least)
+        assert line in store._repr_html_()
+        monkeypatch.undo()
     # What a table lacks something for is not counted; it is no damage of the log.
     shutil.copytree(SAMPLE, tmp_path / "broken")
     for name in ("delayOffset.json", "delayOffset.json.bak"):

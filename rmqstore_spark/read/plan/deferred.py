@@ -48,8 +48,11 @@ class Deferred:
         """The tasks of a plan, with all done that cannot be deferred."""
         for store in {piece.store for task in tasks for piece in task.ranges}:
             _ = as_snapshot(store).seen  # the end of the log as of now
-        others = iter(pinned([task for task in tasks if not _is_deferred(task)], self._selection))
-        return [task if _is_deferred(task) else next(others) for task in tasks]
+        at_once = [number for number, task in enumerate(tasks) if not _is_deferred(task)]
+        found = list(tasks)
+        for number, task in zip(at_once, pinned([tasks[number] for number in at_once], self._selection), strict=True):
+            found[number] = task
+        return found
 
     def ready(self, task: Task) -> Iterator[Task]:
         """The tasks that are read in place of one, in the order of the log.
@@ -75,4 +78,7 @@ class Deferred:
 
 
 def _is_deferred(task: Task) -> bool:
-    return bool(task.ranges) and all(isinstance(piece, Scanned) for piece in task.ranges)
+    for piece in task.ranges:  # not all(): a plan asks this of each segment
+        if not isinstance(piece, Scanned):
+            return False
+    return bool(task.ranges)
