@@ -18,8 +18,8 @@ def all_cores_rows(stores: Stores, repeat: int) -> Iterator[Row]:
         best = in_turns(
             repeat,
             {
-                "all": lambda store=store: _read(store, cores),  # type: ignore[misc]
-                "one": lambda store=store: _read(store, 1),  # type: ignore[misc]
+                "all": lambda store=store: read_on(store, cores),  # type: ignore[misc]
+                "one": lambda store=store: read_on(store, 1),  # type: ignore[misc]
                 "apart": lambda store=store: _read_apart(store, cores),  # type: ignore[misc]
                 "task": lambda store=store: scan_store(store, verify_crc=True),  # type: ignore[misc]
             },
@@ -34,7 +34,7 @@ def all_cores_rows(stores: Stores, repeat: int) -> Iterator[Row]:
         yield Row(f"{what}: one core / a task's loop", speed["one"], "GB/s", best["task"] / best["one"], ">= 1")
 
 
-def _read(store: Store, cores: int) -> None:
+def read_on(store: Store, cores: int) -> None:
     """Read it with as many threads as there are cores to run on."""
     usual = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(usual)[:cores])  # of this thread, and of those that it starts
@@ -54,7 +54,7 @@ def _read_apart(store: Store, cores: int) -> None:
             failed = 1
             try:
                 os.sched_setaffinity(0, {core})
-                _read(store, 1)
+                read_on(store, 1)
                 failed = 0
             finally:
                 os._exit(failed)

@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from all_cores import all_cores_rows
+from bodies import body_rows
 from broker_rebuild import rebuild_rows
 from commands import command_rows
 from covering import covering_rows
@@ -60,6 +61,7 @@ from write_store import commit_rows, spark_copy_rows, write_rows
 
 SECTIONS = (
     "kernel",
+    "bodies",
     "write-kernel",
     "commit",
     "spark",
@@ -282,6 +284,8 @@ def main() -> None:
     if "kernel" in sections:
         rows += kernel_rows(stores, args.repeat)
         rows += contains_rows(stores, args.repeat)
+    if "bodies" in sections:
+        rows += body_rows(stores, args.repeat)
     if "write-kernel" in sections:
         rows += write_kernel_rows(stores, args.repeat)
     if "commit" in sections:

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 # A V1 unit with IPv4 hosts up to its body: totalSize, magic, bodyCRC, queueId, flag, queueOffset, physicalOffset,
 # sysFlag, bornTimestamp, bornHost (address, port), storeTimestamp, storeHost (address, port), reconsumeTimes,
@@ -67,6 +68,8 @@ UNITS_PER_MS = 5
 WORDS = ("order", "paid", "shipped", "returned", "customer", "basket", "warehouse", "courier", "refund", "price")
 TAGS = ("TagA", "TagB", "create", "update", "delete", "pay")
 KEY_DIGITS = 10
+COMPRESSED, COMPRESSION_SHIFT = 1, 8  # bits of sysFlag
+COMPRESSIONS = {"lz4": 1, "zstd": 2, "zlib": 3}  # org.apache.rocketmq.common.compression.CompressionType
 
 IntArray = npt.NDArray[np.int64]
 
@@ -84,6 +87,7 @@ class Spec:
     dledger: bool
     batch: int = 0  # messages in a unit of a topic with batches
     batch_topics: int = 0
+    compression: str = ""  # of bodies: a name of COMPRESSIONS
     format: int = FORMAT
 
     @property
@@ -151,9 +155,10 @@ def generate(
     dledger: bool = False,
     batch: int = 0,
     batch_topics: int = 0,
+    compression: str = "",
 ) -> Store:
     """Write a store whose log ends at most at `total_bytes`, or return the one already there if it is the same."""
-    spec = Spec(total_bytes, body_size, segment_size, topics, queues, seed, dledger, batch, batch_topics)
+    spec = Spec(total_bytes, body_size, segment_size, topics, queues, seed, dledger, batch, batch_topics, compression)
     made = kept(Path(root), asdict(spec), lambda partial: asdict(_write(partial, spec)))
     return Store(Path(root), spec, **made)
 
@@ -480,7 +485,8 @@ def _single(rng: np.random.Generator, spec: Spec, topic: int) -> Template:
     pairs += [("UNIQ_KEY", uniq), ("CLUSTER", "DefaultCluster"), ("WAIT", "true")]
     if tags:
         pairs.append(("TAGS", tags))
-    unit, before, properties = _unit(rng, topic, body, pairs, client)
+    stored, sys_flag = _compressed(body, spec.compression)
+    unit, before, properties = _unit(rng, topic, stored, pairs, client, sys_flag)
     keys_at = properties.find(b"KEYS\x01")
     words = dict(pairs).get("KEYS", "").split(" ")
     in_topic = _topic(topic).decode() + "#"
@@ -492,6 +498,14 @@ def _single(rng: np.random.Generator, spec: Spec, topic: int) -> Template:
         before + properties.index(b"UNIQ_KEY\x01") + len(b"UNIQ_KEY\x01") + 20,
         (java_hash(in_topic + uniq[:20]), java_hash(in_topic), java_hash(in_topic + words[1]) if words[1:] else 0),
     )
+
+
+def _compressed(body: bytes, name: str) -> tuple[bytes, int]:
+    """A body as a client stores it, and the sysFlag that says so."""
+    if not name:
+        return body, 0
+    data = zlib.compress(body, 5) if name == "zlib" else pa.Codec(name).compress(body, asbytes=True)
+    return data, COMPRESSED | COMPRESSIONS[name] << COMPRESSION_SHIFT
 
 
 def _batch(rng: np.random.Generator, spec: Spec, topic: int) -> Template:

@@ -186,12 +186,15 @@ class Stores:
         dledger: bool = False,
         batch: int = 0,
         batch_topics: int = 0,
+        compression: str = "",
     ) -> Store:
         total = self.total_bytes if total_bytes is None else total_bytes
         name = f"body{body}-total{total}-segment{segment}-topics{topics}x{queues}{'-dledger' if dledger else ''}"
         name += f"-batch{batch}in{batch_topics}" if batch else ""
+        name += f"-{compression}" if compression else ""
         begin = time.perf_counter()
         kind: dict[str, Any] = {"dledger": dledger, "batch": batch, "batch_topics": batch_topics}
+        kind["compression"] = compression
         store = generate(self._directory / name, total, body, segment, topics, queues, **kind)
         if (seconds := time.perf_counter() - begin) > 0.1:
             print(f"  wrote {name}: {store.units:,} messages ({seconds:.1f} s)", file=sys.stderr)

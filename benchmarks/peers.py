@@ -119,6 +119,10 @@ class DecodeLog(JavaPeer):
         """One pass."""
         return self.ask("on" if check_crc else "off")[1]
 
+    def decompress(self) -> dict[str, int]:
+        """One pass that decompresses bodies and checks CRCs."""
+        return self.ask("decompress")[1]
+
 
 def decoder_rows(stores: Stores, repeat: int) -> Iterator[Row]:
     try:

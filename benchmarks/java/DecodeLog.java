@@ -16,8 +16,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * RocketMQ's own MessageDecoder over a mapped log, on this one thread. Arguments: the segments.
  *
- * <p>For every line on standard input, "on" or "off" (whether to check the CRC), it decodes all units once: bodies
- * copied, not decompressed, properties parsed into a map. What it answers, one line of JSON, depends on every message.
+ * <p>For every line on standard input, "on" or "off" (whether to check the CRC) or "decompress" (which checks it, too), it
+ * decodes all units once: bodies copied, not decompressed but for "decompress", properties parsed into a map. What it answers, one line of JSON, depends on every message.
  * In one process, so that the JVM compiles in the first passes and is measured in later ones.
  */
 public final class DecodeLog {
@@ -48,16 +48,16 @@ public final class DecodeLog {
             DecodeLog pass = new DecodeLog();
             long begin = System.nanoTime();
             for (ByteBuffer segment : segments) {
-                pass.decode(segment.duplicate().order(ByteOrder.BIG_ENDIAN), line.equals("on"));
+                pass.decode(segment.duplicate().order(ByteOrder.BIG_ENDIAN), !line.equals("off"), line.equals("decompress"));
             }
             out.println(pass.toJson(System.nanoTime() - begin));
         }
     }
 
-    private void decode(ByteBuffer segment, boolean checkCrc) {
+    private void decode(ByteBuffer segment, boolean checkCrc, boolean decompress) {
         while (segment.remaining() >= 8 && isUnit(segment.getInt(segment.position() + 4))) {
             int start = segment.position();
-            MessageExt message = MessageDecoder.decode(segment, true, false, false, false, checkCrc);
+            MessageExt message = MessageDecoder.decode(segment, true, decompress, false, false, checkCrc);
             if (message == null || segment.position() != start + message.getStoreSize()) {
                 throw new IllegalStateException("RocketMQ does not decode the unit at " + start);
             }

@@ -85,12 +85,14 @@ class Server:
         status = path.stat()
         return f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
 
-    def listing(self) -> list[tuple[str, str, int]]:
-        """Of each object the key, the tag and the size, as lists give them."""
+    def listing(self, prefix: str = "") -> list[tuple[str, str, int]]:
+        """Of each object the key, the tag and the size, as lists give them: at least of those with this prefix, as
+        there may be other stores beside theirs."""
         if self._listing is not None:
             return self._listing
         found = []
-        for path in (Path(above, name) for above, _, names in os.walk(self.root) for name in names):
+        top = f"{self.root}/{prefix.rpartition('/')[0]}"
+        for path in (Path(above, name) for above, _, names in os.walk(top) for name in names):
             with contextlib.suppress(FileNotFoundError):  # it is being removed
                 found.append((str(path.relative_to(self.root)), self.tag(path), path.stat().st_size))
         return found
@@ -160,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         after = query.get("continuation-token", query.get("start-after", [""]))[0]
         found: list[tuple[str, str]] = []
         prefixes: set[str] = set()
-        for key, tag, size in self.owner.listing():
+        for key, tag, size in self.owner.listing(prefix):
             if not key.startswith(prefix):
                 continue
             if delimiter and delimiter in key[len(prefix) :]:
