@@ -33,7 +33,7 @@ from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, microse
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.checkpoint import logics_timestamp
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.entries import Entry, EntryOrder
+from rmqstore_spark.store.structures.entries import Entry, EntryOrder, order_in
 from rmqstore_spark.store.structures.layout import Layout
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queues import ConsumeQueues
@@ -374,11 +374,22 @@ class LogEnd:
                     elif self._has_known(reader, at + 1, at + size, stop.newest):
                         continue
                     elif not self._layout.abort or _agrees(Head.of(found), claim):
-                        return self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)))
+                        beyond = self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)))
+                        return replace(beyond, entry=beyond.entry or self._lost_entry(reader, at, stop.entry))
                 if after is None:
                     return None
                 at = after + header
         return None
+
+    def _lost_entry(self, reader: SegmentReader, at: int, before: Entry | None) -> Entry | None:
+        """The last entry that is known in a log of entries behind a lost message at a physical offset: that message's,
+        if its header still says that it is the next one, else the one before."""
+        wrapping = reader.segment.wrapping
+        if before is None or wrapping is None:
+            return before
+        found = order_in(reader.read(at - wrapping.header, wrapping.header), wrapping)
+        is_next = found is not None and found.number == before.number + 1 and found.term >= before.term
+        return found if is_next else before
 
     def _has_known(self, reader: SegmentReader, start: int, end: int, newest: int | None) -> bool:
         """Does a unit that its ConsumeQueue knows, and that is not too old, begin in a part of the log?"""

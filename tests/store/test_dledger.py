@@ -168,6 +168,28 @@ def test_left_over_units_of_queues_prove_no_left_over_entry(tmp_path: Path) -> N
     assert [row["body"] for row in read(tmp_path)] == [b"old", b"new"]
 
 
+@pytest.mark.parametrize("new", [(b"last",), (b"new", b"last")])
+def test_left_over_entries_behind_a_lost_one(new: tuple[bytes, ...], tmp_path: Path) -> None:
+    """The last entry's size is damaged, and its queue tells where it ends: the order of entries goes on there, also if
+    it is the only one of its term."""
+    builder = DLedgerStoreBuilder(tmp_path)
+    for number in range(8):
+        builder.holding = number > 2
+        builder.append("A", b"old" * (number + 1))
+    builder.cut(3)
+    builder.holding = False
+    builder.term += 1
+    for body in new:
+        builder.append("A", body)
+    builder.close()
+    last = list(dledger.entries(tmp_path))[-1]
+    with builder.segment(0).open("r+b") as file:
+        file.seek(last.position + 6)
+        file.write(b"\1")
+    rows = read(tmp_path, mode="DROPMALFORMED")
+    assert [row["body"] for row in rows] == [b"old", b"oldold", b"oldoldold", *new]
+
+
 def test_a_real_one(tmp_path: Path) -> None:
     root = flavours.unpack_store("dledger", tmp_path)
     rows = read(root)

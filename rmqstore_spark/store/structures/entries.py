@@ -34,7 +34,12 @@ def entry_in(header: bytes | memoryview, wrapping: Wrapping, position: int, size
         position: the physical offset where the header begins.
         size: of the unit behind it.
     """
-    if wrapping.at_order is None or wrapping.entry_size(header, position) != wrapping.header + size:
+    return order_in(header, wrapping) if wrapping.entry_size(header, position) == wrapping.header + size else None
+
+
+def order_in(header: bytes | memoryview, wrapping: Wrapping) -> Entry | None:
+    """The place that an entry's header says it has, whatever else it says; None where its kind has no order."""
+    if wrapping.at_order is None or len(header) < wrapping.header:
         return None
     index, term = (_I64.unpack_from(header, at)[0] for at in wrapping.at_order)
     return Entry(index, term)
