@@ -502,7 +502,7 @@ def _lost(
             yield from of_end(source, after_log(source))
     for _, config, _ in sources:
         yield from of_config(config)
-    yield from of_queues(gaps)
+    yield from of_queues(gaps, job.is_whole)
     if job.is_salvage and job.is_whole and losses is not None:
         for source, _, _ in sources:
             yield from lost_waiting(source, job.options, losses.damages.get(source.number, []))

@@ -644,3 +644,12 @@ def test_no_link_is_followed_into_a_copy(tmp_path: Path, how: str, name: str) ->
     if name == "commitlog":
         named = Store(tmp_path / "store", storePathCommitLog=str(private))
         assert getattr(named, how)(tmp_path / "target").messages == 80
+
+
+def test_messages_that_were_not_selected_are_not_called_lost_by_their_producer(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(0, number) for number in (1, 2, 13, 4)], sizes=SMALL)
+    made = Store(source).copy(target, bodyContains="1")
+    told = [(gap["problem"], gap["queueOffset"], gap["advice"]) for gap in made.lost.to_pylist()]
+    assert [each[:2] for each in told] == [("lostMessages", 1)]
+    assert all("did not select" in advice and "producer" not in advice for *_, advice in told)

@@ -17,6 +17,10 @@ _REUSED = (
     "accordingly, but consumers that keep offsets elsewhere have to go back to the first of them; send the messages "
     "again if their producer can"
 )
+_SELECTED = (
+    "consumers skip these places: the options did not select these messages, or the source lacks them, too, of which "
+    "check of the source tells"
+)
 _NO_OFFSETS = (
     "the new store does not know where consumer groups were: each begins where its clients say "
     "(consumeFromWhere), unless set-offsets puts it elsewhere"
@@ -66,8 +70,13 @@ def of_config(config: Config) -> Iterator[Finding]:
         yield Finding("brokenConfig", path, expected="what a broker writes", found=why, count=None, advice=advice)
 
 
-def of_queues(gaps: Iterable[Lost]) -> Iterator[Finding]:
-    """A row for each gap in a queue, with `count`, the number of messages lost; in the order of queues."""
+def of_queues(gaps: Iterable[Lost], is_whole: bool) -> Iterator[Finding]:
+    """A row for each gap in a queue, with `count`, the number of messages lost; in the order of queues.
+
+    Args:
+        is_whole: all messages were to be copied.
+    """
+    advice = None if is_whole else _SELECTED
     for gap in sorted(gaps, key=lambda gap: (gap.queue, gap.queue_offset, gap.count)):
         topic, queue_id = gap.queue
         found = f"none from {gap.queue_offset} to {gap.queue_offset + gap.count - 1}"
@@ -79,5 +88,5 @@ def of_queues(gaps: Iterable[Lost]) -> Iterator[Finding]:
             expected="a message for each queueOffset",
             found=f"{found}; {one_line(gap.known)}" if gap.known else found,
             count=gap.count,
-            advice=_REUSED if gap.is_reused else None,
+            advice=_REUSED if gap.is_reused else advice,
         )
