@@ -9,6 +9,7 @@ VENV41 ?= .venv-spark41
 VENV_ENGINES ?= .venv-engines
 VENV_DOCS ?= .venv-docs
 SANITIZED := build/sanitized
+COVERED := build/coverage
 COMMA := ,
 PLATFORM := manylinux_2_17_$(shell uname -m)
 
@@ -21,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-fast test-long test-nightly interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
-	sanitize sanitize-machine sanitize-portable sanitize-threads fuzz fuzz-memory mutants test-spark41 test-engines clean
+	coverage sanitize sanitize-machine sanitize-portable sanitize-threads fuzz fuzz-memory mutants test-spark41 test-engines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -121,14 +122,36 @@ sanitize-threads: $(VENV)/.installed ## run tests that use threads under ThreadS
 		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "(not slow or sample) and not spark and not interop and not long" \
 		$(or $(ARGS),$(WITH_THREADS))
 
+# Which branches of the package and of the kernel's C the tests pass: with a kernel that counts them, in a copy of the
+# tree, as for the sanitizers. A test may fail, as all is slower.
+# ARGS="tests/store": these tests only.
+coverage: $(VENV)/.installed ## measure which branches, Python's and C's, the tests of `make test` pass
+	$(BIN)/python -m pip install --quiet "coverage>=7.10" gcovr
+	rm -rf $(COVERED)
+	mkdir -p $(COVERED)
+	git ls-files -z | xargs -0 cp -p --parents -t $(COVERED)
+	$(call make-unhurried-cc,$(COVERED))
+	cd $(COVERED) && CC=./unhurried-cc CFLAGS="--coverage -fprofile-update=prefer-atomic" LDFLAGS=--coverage \
+		"$(CURDIR)/$(BIN)/python" setup.py -q build_ext
+	-cd $(COVERED) && "$(CURDIR)/$(BIN)/python" tools/with_spark.py -m coverage run -m pytest -p no:cacheprovider \
+		-n $$(nproc) -m "not long" --ignore=tests/repo $(ARGS)
+	cd $(COVERED) && "$(CURDIR)/$(BIN)/coverage" combine --quiet
+	cd $(COVERED) && "$(CURDIR)/$(BIN)/coverage" report --skip-covered --sort=miss
+	cd $(COVERED) && "$(CURDIR)/$(BIN)/gcovr" --root . --filter 'native_io/.*[.]h$$' --txt-metric branch
+
+# make-unhurried-cc(directory): a compiler that optimizes nothing, whatever setup.py says
+define make-unhurried-cc
+	printf '#!/bin/sh\nexec gcc "$$@" -O0\n' >$(1)/unhurried-cc
+	chmod +x $(1)/unhurried-cc
+endef
+
 # build-sanitized(directory, sanitizers, more compiler flags)
 define build-sanitized
 	rm -rf $(SANITIZED)/$(1)
 	mkdir -p $(SANITIZED)/$(1)
 	cp -Rp $(PACKAGE) tests sample_store *.md LICENSE NOTICE setup.py setup.cfg pyproject.toml $(SANITIZED)/$(1)
 	rm -f $(SANITIZED)/$(1)/native_io/*.so
-	printf '#!/bin/sh\nexec gcc "$$@" -O0\n' >$(SANITIZED)/$(1)/unhurried-cc
-	chmod +x $(SANITIZED)/$(1)/unhurried-cc
+	$(call make-unhurried-cc,$(SANITIZED)/$(1))
 	cd $(SANITIZED)/$(1) && CC=./unhurried-cc LDFLAGS="-fsanitize=$(2)" \
 		CFLAGS="-g -fsanitize=$(2) -fno-sanitize-recover=all -fno-omit-frame-pointer $(3)" \
 		"$(CURDIR)/$(BIN)/python" setup.py -q build_ext
