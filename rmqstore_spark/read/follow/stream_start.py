@@ -173,7 +173,7 @@ def _starting_unit(store: Snapshot, starts: Mapping[Queue, int], bounds: QueueBo
     offset = starts.get((queue.topic, queue.queue_id))
     if offset is None:
         return None
-    if offset >= bounds.end:
+    if offset >= bounds.end and not _is_in_last(bounds, offset):
         return _NO_UNIT
     unit = queue.unit(queue.number_with(offset))
     if unit is None or unit.queue_offset > offset:
@@ -181,6 +181,14 @@ def _starting_unit(store: Snapshot, starts: Mapping[Queue, int], bounds: QueueBo
     if store.log.evidence(queue, unit.queue_offset, unit, may_walk_far=True) is not Evidence.LIVE:
         return None
     return unit.position
+
+
+def _is_in_last(bounds: QueueBounds, offset: int) -> bool:
+    """Does the last unit say that it has this queue offset? Of a batch, the log may say less: where its properties do
+    not tell how many messages it has, it counts as one (UnitEvidence.settled), and has as many rows as its body has."""
+    queue = bounds.queue
+    unit = None if queue.is_by_offset or not bounds.numbers else queue.unit(bounds.numbers[-1])
+    return unit is not None and unit.queue_offset <= offset < unit.end
 
 
 def check_word(start: object) -> None:
