@@ -70,8 +70,8 @@ def assert_nothing_is_hidden(found: Found, positions: set[int]) -> int:
 def test_every_name_is_found_or_left_to_a_scan(
     damage: str | None, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With files examined alone, in batches, and before it is known where the log ends. Of some four stores, each at its
-    first few names, index files tell none: then more are drawn."""
+    """With files examined alone, in batches, and before it is known where the log ends. Of some four stores and their
+    first few names, index files tell nothing: then more are drawn."""
     found_in_all = 0
     for number in range(40):
         if number >= 4 and (damage is not None or found_in_all > 0):
