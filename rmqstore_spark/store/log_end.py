@@ -385,7 +385,7 @@ class LogEnd:
         """The last entry that is known in a log of entries behind a lost message at a physical offset: that message's,
         if its header still says that it is the next one, else the one before."""
         wrapping = reader.segment.wrapping
-        if before is None or wrapping is None:
+        if before is None or wrapping is None or at - wrapping.header < reader.segment.start:
             return before
         found = order_in(reader.read(at - wrapping.header, wrapping.header), wrapping)
         is_next = found is not None and found.number == before.number + 1 and found.term >= before.term
