@@ -173,8 +173,8 @@ def test_rows_are_those_of_the_filtered_full_scan(prices: str, pushed: bool, pat
     if prices == "none":
         assert paths.fruitful["Scanned"] > 40
         assert paths.fruitful["Queued"] > 10
-        assert paths.contradictions > 0
-        if settings().derandomize:  # else 60 examples may have no index
+        if settings().derandomize:  # else 60 examples may have no index, and no queue that lies
+            assert paths.contradictions > 0
             assert paths.pieces["Indexed"] > 10
             assert paths.fruitful["Indexed"] > 2
 
