@@ -191,10 +191,6 @@ class Selection:
         of_light = None if self.light is None else self.light.get(topic)
         return self.queue(topic, queue_id) if of_light is None else of_light
 
-    def given_offsets(self, topic: str, queue_id: int) -> Numbers:
-        """The values that a message's offset in one queue, light or not, may have."""
-        return self.given.get((topic, queue_id), Numbers())
-
     @property
     def given(self) -> Mapping[tuple[str, int], Numbers]:
         """The queues, light or not, in which some offsets alone are selected, with these."""

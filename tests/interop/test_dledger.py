@@ -113,10 +113,7 @@ def killed_while_sending(leader: Broker, text: str) -> list[Record]:
     return acknowledged(client)
 
 
-@pytest.mark.parametrize(
-    "version",
-    EACH_AT_NIGHT,
-)
+@pytest.mark.parametrize("version", EACH_AT_NIGHT)
 def test_leaders_are_killed(real: None, tmp_path: Path, version: str) -> None:
     with nodes_in(tmp_path, version) as nodes:
         zeroth = leader_of(nodes)

@@ -78,7 +78,4 @@ class Deferred:
 
 
 def _is_deferred(task: Task) -> bool:
-    for piece in task.ranges:  # not all(): a plan asks this of each segment
-        if not isinstance(piece, Scanned):
-            return False
-    return bool(task.ranges)
+    return bool(task.ranges) and all(isinstance(piece, Scanned) for piece in task.ranges)

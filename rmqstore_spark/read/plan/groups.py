@@ -74,12 +74,13 @@ def of_group(stores: list[Snapshot], group: str, selection: Selection) -> Iterat
         OptionError: no store has an offset of this group.
     """
     check_group(stores, group, "option 'startingOffsets'")
+    given = selection.given
     for store in stores:
         offsets = {topic: queues for (name, topic), queues in store.consumer_offsets.items() if name == group}
         if not offsets:
             log.warning("%s: consumer group %r has no offsets here, nothing is read of this store", store.root, group)
         starts = {
-            (topic, queue_id): Numbers(least=offset) & selection.given_offsets(topic, queue_id)
+            (topic, queue_id): Numbers(least=offset) & given.get((topic, queue_id), Numbers())
             for topic, queues in offsets.items()
             for queue_id, offset in queues.items()
         }
