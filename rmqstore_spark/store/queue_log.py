@@ -24,15 +24,16 @@ from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.compaction import QueueUnit, compaction_logs, last_unit
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
-from rmqstore_spark.store.structures.layout import Layout, SegmentFile
+from rmqstore_spark.store.structures.layout import Layout, SegmentFile, names_there
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
 from rmqstore_spark.store.structures.tiered import (
     QueuesOfTier,
     TieredQueue,
-    has_tiered_unit,
+    flat_start,
     last_tiered_units,
     tiered_logs,
+    tiered_unit_at,
 )
 from rmqstore_spark.store.structures.written import Record
 
@@ -119,10 +120,10 @@ class QueueLog(Snapshot):
                     "backup"
                 )
             segments.append(self._segment(file))
-        return segments, self._holes()
+        return segments, self._missing()
 
-    def _holes(self) -> list[Damage]:
-        """The holes between the files that are faults."""
+    def _missing(self) -> list[Damage]:
+        """What is missing between the files and after them."""
         return []
 
     def _segment(self, file: SegmentFile) -> Segment:
@@ -277,10 +278,38 @@ class TieredLog(QueueLog):
         others = (self if each.queue == self.queue else TieredLog(each, self.files) for each in self._logs_of_topic)
         return [queue for each in others for queue in each.queues_of_log()]
 
-    def _holes(self) -> list[Damage]:
+    def _missing(self) -> list[Damage]:
+        return self.holes + self._lost_end()
+
+    @kept
+    def holes(self) -> list[Damage]:
+        """The holes between the files, but those whose messages are known elsewhere."""
         pairs = itertools.pairwise(self.layout.segments)
         holes = ((before, after, _hole(before, after)) for before, after in pairs)
         return [hole for before, after, hole in holes if hole is not None and not self._is_known(before, after)]
+
+    def _lost_end(self) -> list[Damage]:
+        """The messages after the last file that the queue has units for: a broker brings these after the messages."""
+        last = next(reversed(self._last_units), None)
+        if last is None or last[1] < (end := self.layout.segments[-1].start + self.layout.segments[-1].size):
+            return []
+        first = tiered_unit_at(self.layout, self.files, end)
+        if first is None or (self.known[0] <= first and last[0] < self.known[1]) or self.grows():
+            return []
+        return [_cut(self.layout.segments[-1], last[1] + last[2], (first, last[0]))]
+
+    def grows(self) -> bool:
+        """Has a broker brought more messages since the files were found?"""
+        files, file = self.files.fresh(), self.layout.segments[-1]
+        starts = (flat_start(name) for name in names_there(os.path.dirname(file.path), files))
+        if any(start is not None and start > file.start for start in starts):
+            return True
+        with files.file(file.path) as opened:
+            return opened.size > file.size
+
+    @kept
+    def _last_units(self) -> list[tuple[int, int, int]]:
+        return last_tiered_units(self.layout, self.files)
 
     def _is_known(self, before: SegmentFile, after: SegmentFile) -> bool:
         """Are the messages between two files known elsewhere?"""
@@ -316,7 +345,7 @@ class TieredLog(QueueLog):
     def _near_end(self, reader: SegmentReader, start: int) -> int:
         """Where a unit begins near the end of a segment that begins at `start`: there if nothing later is sure. The
         queue's last two units say where, if they follow each other, and the log has both messages just as they say."""
-        units = last_tiered_units(self.layout, self.files)
+        units = self._last_units
         if len(units) < 2 or units[0][1] < start or units[0][1] + units[0][2] != units[1][1]:
             return start
         headers = [reader.header(position) for _, position, _ in units]
@@ -333,7 +362,7 @@ class TieredLog(QueueLog):
                 return False
             head = reader.read(stop, min(HEAD_SIZE, reader.file_end - stop))
             fits = len(head) == HEAD_SIZE and 0 < Head.of(head).size <= reader.file_end - stop
-        return fits or has_tiered_unit(self.layout, self.files, stop)
+        return fits or tiered_unit_at(self.layout, self.files, stop) is not None
 
 
 def _hole(before: SegmentFile, after: SegmentFile) -> Damage | None:
@@ -346,6 +375,16 @@ def _hole(before: SegmentFile, after: SegmentFile) -> Damage | None:
         f"{after.start}; the broker may still have these messages in its own store (option tiered)"
     )
     return Damage(after.path, stop, after.start, 0, reason, of_queue=True)
+
+
+def _cut(last: SegmentFile, stop: int, offsets: tuple[int, int]) -> Damage:
+    """What is missing after the last file, up to `stop`: the messages of these queue offsets, the last one included."""
+    end = last.start + last.size
+    reason = (
+        f"the log of this queue has lost its end: there are units for queueOffset {offsets[0]} to {offsets[1]}, whose "
+        "messages would follow; the broker may still have them in its own store (option tiered)"
+    )
+    return Damage(last.path, end, stop, last.size, reason, of_queue=True)
 
 
 def units_end(reader: SegmentReader, start: int, is_last: bool) -> tuple[int, Header | None]:

@@ -384,6 +384,47 @@ def test_hole(tmp_path: Path, rng: random.Random) -> None:
             rows_of(tmp_path / "store", tiered=tmp_path / "tier")
 
 
+@pytest.mark.parametrize("lost", ["messages", "files"])
+def test_lost_end(tmp_path: Path, rng: random.Random, lost: str) -> None:
+    """Files that lack whole messages at the end of a log are seen by its queue alone."""
+    builder = local_store(tmp_path / "store", rng)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:4])
+    cut = [writer.write_segment(units[4:8]), *(writer.write_segment(units[at : at + 1]) for at in range(8, len(units)))]
+    if lost == "messages":
+        cut[0].write_bytes(cut[0].read_bytes()[: len(units[4])])
+    else:
+        cut[0].unlink()
+    for path in cut[1:]:
+        path.unlink()
+    left = [*range(5 if lost == "messages" else 4)]
+    told = rf"has lost its end: there are units for queueOffset {len(left)} to {len(units) - 1}, whose"
+    with pytest.raises(DamagedStoreError, match=told):
+        rows_of(tmp_path / "tier")
+    with pytest.raises(DamagedStoreError, match=told):
+        Store(tmp_path / "tier").copy(tmp_path / "copy")
+    assert {row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()} == {"tieredQueueAhead"}
+    assert [r["queueOffset"] for r in rows_of(tmp_path / "tier", mode="DROPMALFORMED")] == left
+    # the store has the messages
+    everything = sorted_rows(rows_of(tmp_path / "store"))
+    assert sorted_rows(rows_of(tmp_path / "store", tiered=tmp_path / "tier")) == everything
+    builder.expire(len(list((tmp_path / "store" / "commitlog").iterdir())) - 1)
+    with pytest.raises(DamagedStoreError, match=told):
+        rows_of(tmp_path / "store", tiered=tmp_path / "tier")
+
+
+def test_a_queue_that_a_broker_brings_meanwhile_has_lost_nothing(tmp_path: Path, rng: random.Random) -> None:
+    """Its units may be read after messages that had not been there when the log's files were listed."""
+    local_store(tmp_path / "store", rng)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:4])
+    (log,) = find_logs(str(tmp_path / "tier"), Files())
+    writer.write_segment(units[4:6])
+    assert log.faults == []
+
+
 def test_names_that_no_broker_gives(tier: Path) -> None:
     everything = walked(tier)
     (path, *_) = sorted(tier.glob("*/*/A/0/COMMIT_LOG/*"))

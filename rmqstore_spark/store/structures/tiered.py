@@ -127,13 +127,14 @@ def tiered_queue_files(layout: Layout, files: Files) -> list[tuple[str, int]]:
     return [(os.path.join(directory, name), start) for start, name in sorted(found)]
 
 
-def has_tiered_unit(layout: Layout, files: Files, position: int) -> bool:
-    """Does a queue have a unit for a message at this flat offset? A broker writes the unit once the message is there.
-    The cost is small near the end of the queue."""
-    for _, units in _backwards(layout, files, _SOME_UNITS):
+def tiered_unit_at(layout: Layout, files: Files, position: int) -> int | None:
+    """The queue offset of the message at this flat offset, if the queue has a unit for it. A broker writes the unit
+    once the message is there. The cost is small near the end of the queue."""
+    for number, units in _backwards(layout, files, _SOME_UNITS):
         if len(units) and units["position"][0] <= position:
-            return bool(np.any(units["position"] == position))
-    return False
+            found = np.flatnonzero(units["position"] == position)
+            return number + int(found[0]) if len(found) else None
+    return None
 
 
 def last_tiered_units(layout: Layout, files: Files) -> list[tuple[int, int, int]]:
