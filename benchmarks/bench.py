@@ -41,6 +41,7 @@ from measure import (
     Window,
     batches_of,
     busy_cores,
+    cells_of,
     in_turns,
     noop,
     reader_of,
@@ -260,6 +261,68 @@ class WorkerPeak:
         return [pid for pid in daemons if parents[pid] in daemons and is_mine(pid)]
 
 
+def measured(args: argparse.Namespace, stores: Stores) -> Iterator[Row]:
+    """The rows of all sections that are asked for, each as soon as it is measured."""
+    sections = args.only or SECTIONS
+    if "kernel" in sections:
+        yield from kernel_rows(stores, args.repeat)
+        yield from contains_rows(stores, args.repeat)
+    if "bodies" in sections:
+        yield from body_rows(stores, args.repeat)
+    if "write-kernel" in sections:
+        yield from write_kernel_rows(stores, args.repeat)
+    if "commit" in sections:
+        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
+            yield from commit_rows(stores, args.repeat, Path(scratch))
+    if "plan" in sections:
+        yield from plan_rows(stores, args.repeat)
+    if "scale" in sections:
+        yield from scale_rows(args.dir.resolve(), args.repeat, args.most_queues, args.most_segments)
+    if "remote" in sections:
+        yield from remote_rows(stores, args.repeat)
+        yield from rounds_rows(stores)
+    if "command" in sections:
+        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
+            yield from command_rows(stores, args.repeat, args.dir.resolve(), Path(scratch))
+    if "all-cores" in sections:
+        yield from all_cores_rows(stores, args.repeat)
+    if "engines" in sections:
+        yield from engine_rows(stores, args.repeat)
+    if "dledger" in sections:
+        yield from dledger_rows(stores, args.repeat)
+    if "kinds" in sections:
+        yield from kinds_rows(stores, args.dir.resolve(), args.repeat)
+    if "rocksdb" in sections:
+        yield from rocksdb_rows(args.dir.resolve(), args.repeat, args.most_queues)
+    if "peers" in sections:
+        yield from decoder_rows(stores, args.repeat)
+        yield from rebuild_rows(stores, args.repeat)
+    if {"spark", "select", "write", "memory", "peers", "stream"} & set(sections):
+        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
+            yield from measured_with_spark(args, stores, spark, Path(scratch))
+
+
+def measured_with_spark(args: argparse.Namespace, stores: Stores, spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    sections = args.only or SECTIONS
+    if "memory" in sections:  # before the workers have met other sources
+        yield from memory_rows(stores, spark)
+    if "spark" in sections:
+        yield from spark_rows(stores, args.repeat, spark, scratch)
+    if "select" in sections:
+        yield from lookup_rows(stores, args.repeat, spark, scratch)
+        yield from selection_rows(stores, args.repeat, spark)
+        yield from covering_rows(stores, args.repeat, spark, scratch)
+    if "write" in sections:
+        yield from write_rows(stores, args.repeat, spark, scratch)
+        yield from spark_copy_rows(stores, args.repeat, spark, scratch)
+    if "stream" in sections:
+        yield from stream_rows(stores, args.repeat, spark, scratch)
+    if "peers" in sections:
+        yield from consumer_rows(stores, args.repeat, spark)
+        yield from parquet_rows(stores, args.repeat, spark)
+        yield from naive_rows(stores, args.repeat, spark)
+
+
 def main() -> None:
     default = Path(tempfile.gettempdir()) / "rmqstore-bench"
     parser = argparse.ArgumentParser(description="Speed and memory of reading, as ratios measured in one run.")
@@ -275,64 +338,14 @@ def main() -> None:
     parser.add_argument("--most-segments", type=int, default=SEGMENTS[-1], help="the same of segments (default 5000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     args = parser.parse_args()
-    sections = args.only or SECTIONS
     stores = Stores(args.dir.resolve(), args.bytes)
     print(f"Stores in {args.dir}: kept for the next run, delete them at will.", file=sys.stderr)
 
     busy = busy_cores()
     rows: list[Row] = []
-    if "kernel" in sections:
-        rows += kernel_rows(stores, args.repeat)
-        rows += contains_rows(stores, args.repeat)
-    if "bodies" in sections:
-        rows += body_rows(stores, args.repeat)
-    if "write-kernel" in sections:
-        rows += write_kernel_rows(stores, args.repeat)
-    if "commit" in sections:
-        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
-            rows += commit_rows(stores, args.repeat, Path(scratch))
-    if "plan" in sections:
-        rows += plan_rows(stores, args.repeat)
-    if "scale" in sections:
-        rows += scale_rows(args.dir.resolve(), args.repeat, args.most_queues, args.most_segments)
-    if "remote" in sections:
-        rows += remote_rows(stores, args.repeat)
-        rows += rounds_rows(stores)
-    if "command" in sections:
-        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
-            rows += command_rows(stores, args.repeat, args.dir.resolve(), Path(scratch))
-    if "all-cores" in sections:
-        rows += all_cores_rows(stores, args.repeat)
-    if "engines" in sections:
-        rows += engine_rows(stores, args.repeat)
-    if "dledger" in sections:
-        rows += dledger_rows(stores, args.repeat)
-    if "kinds" in sections:
-        rows += kinds_rows(stores, args.dir.resolve(), args.repeat)
-    if "rocksdb" in sections:
-        rows += rocksdb_rows(args.dir.resolve(), args.repeat, args.most_queues)
-    if "peers" in sections:
-        rows += decoder_rows(stores, args.repeat)
-        rows += rebuild_rows(stores, args.repeat)
-    if {"spark", "select", "write", "memory", "peers", "stream"} & set(sections):
-        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
-            if "memory" in sections:  # before the workers have met other sources
-                rows += memory_rows(stores, spark)
-            if "spark" in sections:
-                rows += spark_rows(stores, args.repeat, spark, Path(scratch))
-            if "select" in sections:
-                rows += lookup_rows(stores, args.repeat, spark, Path(scratch))
-                rows += selection_rows(stores, args.repeat, spark)
-                rows += covering_rows(stores, args.repeat, spark, Path(scratch))
-            if "write" in sections:
-                rows += write_rows(stores, args.repeat, spark, Path(scratch))
-                rows += spark_copy_rows(stores, args.repeat, spark, Path(scratch))
-            if "stream" in sections:
-                rows += stream_rows(stores, args.repeat, spark, Path(scratch))
-            if "peers" in sections:
-                rows += consumer_rows(stores, args.repeat, spark)
-                rows += parquet_rows(stores, args.repeat, spark)
-                rows += naive_rows(stores, args.repeat, spark)
+    for row in measured(args, stores):
+        print("  ".join(("", *filter(None, cells_of(row)))), file=sys.stderr)  # the whole takes an hour
+        rows.append(row)
     busy = max(busy, busy_cores())
     show(rows)
     if busy > BUSY:

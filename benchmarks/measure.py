@@ -275,17 +275,20 @@ def busy_cores() -> float:
     return (busy() - before) / os.sysconf("SC_CLK_TCK")
 
 
+def cells_of(row: Row) -> tuple[str, ...]:
+    """What is shown of a row: what was measured, how much, ratio, goal, verdict, costs."""
+    if row.value is None:
+        return row.what, row.unit
+    digits = 0 if row.value >= 100 else 1 if row.value >= 20 else 2 if row.value >= 0.1 or not row.costs else 4
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    costs = "; ".join(
+        f"{cost:,.{0 if cost >= 100 or cost == int(cost) else 2}f} {of}" for of, cost in row.costs.items()
+    )
+    return row.what, f"{row.value:.{digits}f} {row.unit}", ratio, row.goal, row.verdict, costs
+
+
 def show(rows: list[Row]) -> None:
-    cells = [("what", "measured", "ratio", "goal", "", "")]
-    for row in rows:
-        if row.value is None:
-            continue
-        digits = 0 if row.value >= 100 else 1 if row.value >= 20 else 2 if row.value >= 0.1 or not row.costs else 4
-        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        costs = "; ".join(
-            f"{cost:,.{0 if cost >= 100 or cost == int(cost) else 2}f} {of}" for of, cost in row.costs.items()
-        )
-        cells.append((row.what, f"{row.value:.{digits}f} {row.unit}", ratio, row.goal, row.verdict, costs))
+    cells = [("what", "measured", "ratio", "goal", "", ""), *(cells_of(row) for row in rows if row.value is not None)]
     widths = [max(len(line[i]) for line in cells) for i in range(6)]
     for line in cells:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
