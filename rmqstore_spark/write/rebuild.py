@@ -280,7 +280,8 @@ def _keep_others(tree: disk.Tree, store: Snapshot, new: str, files: StoreFiles, 
     """Take over the queues that no message of the log has made anew. Units after the log's end are of messages that
     were cut off; without them a queue begins where it went on before them. The same holds for a queue with files of
     another size than the others, as brokers do not start with such files: none of its units has a message that still
-    exists. A BatchCQ topic has no simple queues: a broker would not start with them."""
+    exists. A BatchCQ topic has no simple queues: a broker would not start with them. A queue of a topic that no message
+    can have stays as it is."""
     made, queues = files.queues.ends, files.queues
     others = (
         queue
@@ -290,7 +291,8 @@ def _keep_others(tree: disk.Tree, store: Snapshot, new: str, files: StoreFiles, 
     for bounds in queue_bounds(store, others):
         queue = bounds.queue
         has_others = queue.unit_size == UNIT_SIZE and any(found != size for _, found in queue.sizes)
-        if (bounds.end < queue.end or has_others) and queue.units_vouch:
+        is_possible = queue_path(queue.topic, queue.queue_id) is not None
+        if (bounds.end < queue.end or has_others) and queue.units_vouch and is_possible:
             queues.begin_at((queue.topic, queue.queue_id), bounds.end, PRE_BLANK)
             continue
         target = os.path.join(new, queue.topic, str(queue.queue_id))

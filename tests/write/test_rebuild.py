@@ -193,6 +193,22 @@ def test_queues_whose_messages_were_all_cut_off(tmp_path: Path) -> None:
     assert [(row["topic"], row["queueId"], row["queueOffset"]) for row in found] == [("Begun", 0, 32), ("New", 1, 0)]
 
 
+@pytest.mark.parametrize("name", [b"A\n", b"\xff"])
+def test_a_queue_of_an_impossible_topic_stays(tmp_path: Path, name: bytes) -> None:
+    """Though it has units of messages that were cut off: no message can have such a topic."""
+    store = StoreBuilder(tmp_path, segment_size=4096, queue_file_size=100)
+    store.append(body=b"stays")
+    cut = store.append(body=b"cut")
+    store.close()
+    segment = store.segment(0)
+    segment.write_bytes(segment.read_bytes()[:cut].ljust(4096, b"\0"))
+    stray = tmp_path / "consumequeue" / os.fsdecode(name)
+    shutil.copytree(tmp_path / "consumequeue" / "TopicA", stray)
+    before = writing.files(stray, "*/*")
+    assert rmqstore_spark.rebuild(tmp_path) == 1
+    assert writing.files(stray, "*/*") == before
+
+
 def test_queue_offsets_with_gaps_and_repetitions(tmp_path: Path) -> None:
     """ConsumeQueue.putMessagePositionInfo: at the queue's end, unless the offset is below it and not 0."""
     store = StoreBuilder(tmp_path, segment_size=4096, queue_file_size=200)

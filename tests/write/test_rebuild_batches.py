@@ -223,6 +223,16 @@ def test_queues_that_no_message_makes_anew(tmp_path: Path) -> None:
     assert queues(root) == expected_files
 
 
+def test_a_queue_of_an_impossible_topic_stays(tmp_path: Path) -> None:
+    root = flavours.unpack_store("batchcq", tmp_path)
+    path = root / "batchconsumequeue" / "A\n" / "0" / f"{0:020d}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(reference.encode_batch_unit(1 << 40, 100, 0, 2, 10, 2).ljust(46_000, b"\0"))
+    before = queues(root)
+    rmqstore_spark.rebuild(root)
+    assert queues(root) == before
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_stopped_at_every_change(home: Path, stop: Stopper) -> None:

@@ -22,6 +22,7 @@ from rmqstore_spark.store.format.queue_block import (
     lost_unit,
 )
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.write.build.tails import Queue, Tails
 from rmqstore_spark.write.fs import disk
 
@@ -99,6 +100,7 @@ class BatchQueueWriter:
 
 def keep_other_batches(tree: disk.Tree, store: Snapshot, batches: BatchQueueWriter, new: str, size: int) -> None:
     """Take over the BatchCQs that no message of the log has made anew, without units that point behind the log's end.
+    A queue of a topic that no message can have stays as it is.
 
     Args:
         new: the directory in which the queues are made.
@@ -109,7 +111,8 @@ def keep_other_batches(tree: disk.Tree, store: Snapshot, batches: BatchQueueWrit
         if name in batches.ends or not queue.sizes:
             continue
         last = queue.last()
-        if (last is None or last.position < store.end) and all(found == size for _, found in queue.sizes):
+        is_sound = (last is None or last.position < store.end) and all(found == size for _, found in queue.sizes)
+        if is_sound or queue_path(*name) is None:
             target = os.path.join(new, queue.topic, str(queue.queue_id))
             tree.make_directory(target)
             for path, _ in queue.sizes:
