@@ -59,6 +59,12 @@ class DamagedStoreError(RmqStoreError):
 
     __module__ = "rmqstore_spark"
 
+    def __init__(self, what: str, advice: str = "") -> None:
+        """`advice`: what to do, where that depends on the call; a call inside another one has its own taken off."""
+        super().__init__(f"{what}; {advice}" if advice else what)
+        self.what = one_line(what)
+        self.advice = advice
+
 
 class DeletedMeanwhileError(RmqStoreError):
     """A file was deleted while it was read, as brokers do with expired segments. This is no damage: read again.

@@ -57,6 +57,7 @@ from rmqstore_spark.write.build.target import batch_file_of, sizes_to_rebuild
 from rmqstore_spark.write.build.topics import of_batches
 from rmqstore_spark.write.new_store import Ends, NewStore, write_new_store
 
+_TO_SALVAGE = "`rmqstore salvage` makes a new store of what is whole"
 _LAST_TO_TRY = 1024  # of a queue's last messages, in search of one that is whole
 
 _Value = TypeVar("_Value")
@@ -231,7 +232,7 @@ def _logs(job: CopyJob) -> list[Copies]:
     logs = _logs_of(job.stores, job.options.deduplicate)
     for log in logs:
         if (faults := log.faults()) and not job.is_salvage:
-            raise _to_salvage(faults[0][1])
+            raise faults[0][1].error(_TO_SALVAGE)
     return logs
 
 
@@ -456,14 +457,9 @@ def _telling_of_salvage(job: CopyJob) -> Iterator[None]:
     try:
         yield
     except DamagedStoreError as why:
-        if job.is_salvage or "`rmqstore salvage`" in str(why):
+        if job.is_salvage or why.advice not in ("", MODES_AT_DAMAGE):  # a copy has no option mode
             raise
-        raise _to_salvage(why) from None
-
-
-def _to_salvage(why: object) -> DamagedStoreError:
-    told = str(why).removesuffix(f": {MODES_AT_DAMAGE}")  # a copy has no option mode
-    return DamagedStoreError(f"{told}; `rmqstore salvage` makes a new store of what is whole")
+        raise DamagedStoreError(why.what, _TO_SALVAGE) from None
 
 
 def _gaps(

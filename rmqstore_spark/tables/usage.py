@@ -58,7 +58,7 @@ def usage_of(
         DamagedStoreError: mode FAILFAST, and segments are missing, or something is damaged where the log is read.
     """
     if store.faults and options.mode == "FAILFAST":
-        raise DamagedStoreError(str(store.faults[0]))
+        raise store.faults[0].error()
     told = _told_by_queues(store, options.selection) if _OF_QUEUES.issuperset(by) else None
     if told is None:
         too_large = most_bytes is not None and store.log.size > most_bytes

@@ -48,7 +48,7 @@ def _assert_error(error: BaseException, path: Path | str | None = None, position
     """One line: which file, where in it, expected, found, and what to do."""
     text = str(error)
     assert re.fullmatch(
-        r"/\S+: position \d+ \(commitLogOffset \d+\): .*(expected|should|ends|reaches).*; \d+ bytes cannot be read: "
+        r"/\S+: position \d+ \(commitLogOffset \d+\): .*(expected|should|ends|reaches).*; \d+ bytes cannot be read; "
         r"mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'",
         text,
     ), text

@@ -128,8 +128,9 @@ class Config:
         """
         for name, why in self.unread.items():
             raise DamagedStoreError(
-                f"{why}; so the new store would lack what is in {name}: `rmqstore rebuild --config` takes its "
-                "backup, or says what is lost; `rmqstore salvage` makes a new store without it"
+                f"{why}; so the new store would lack what is in {name}",
+                "`rmqstore rebuild --config` takes its backup, or says what is lost; `rmqstore salvage` makes a new "
+                "store without it",
             )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.errors import OptionError
 from rmqstore_spark.jobs.copying.rows import Rows, merged
 from rmqstore_spark.jobs.copying.selected import COLUMNS, selected
 from rmqstore_spark.jobs.copying.source import Source
@@ -33,6 +33,7 @@ from rmqstore_spark.store.queue_log import TieredLog
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage
 
+_ADVICE = "restore it from a backup, or write what a read with mode=DROPMALFORMED gives: tiers are not salvaged"
 _MOST_OPEN = 64  # files of queues
 
 
@@ -123,7 +124,7 @@ class TierRows:
 
     def _rows(self, source: Source, part: FromTier) -> Iterator[Rows]:
         for fault in part.log.faults:
-            raise DamagedStoreError(str(fault))
+            raise fault.error(_ADVICE)
         rows = selected(source, self._batches(part), {part.log.root: _Units(self._open, part.log)}, None)
         return (some for some in rows if len(some.positions))
 
@@ -132,7 +133,7 @@ class TierRows:
         for piece in pruned(part.log, selection, SplitPoints()):
             for found in messages_in(piece, selection, COLUMNS, self._verify_crc):
                 if isinstance(found, Damage):
-                    raise DamagedStoreError(str(found))
+                    raise found.error(_ADVICE)
                 yield found
 
 

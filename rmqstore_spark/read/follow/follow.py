@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from rmqstore_spark.errors import DamagedStoreError, DataLossError, NotAStoreError
+from rmqstore_spark.errors import DataLossError, NotAStoreError
 from rmqstore_spark.query.option_values import GroupOffsets
 from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.query.stream_options import StreamOptions
@@ -167,7 +167,7 @@ class Follower:
                 (root, fault) for fault in store.faults if _meet(fault.start, fault.stop, since, to.position)
             )
             if faults and self._options.read.mode == "FAILFAST":
-                raise DamagedStoreError(str(faults[0][1]))
+                raise faults[0][1].error()
             if faults:
                 tasks.append(Task(faults=faults))
             selection = self._selection(begin or StoreOffset(since), start.since)

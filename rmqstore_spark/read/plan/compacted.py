@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark.errors import DamagedStoreError, OptionError, counted, quoted
+from rmqstore_spark.errors import OptionError, counted, quoted
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import Selection, Texts
 from rmqstore_spark.read.pieces.task import Chosen, Range, Task
@@ -102,7 +102,7 @@ def _of_store(
     positions = chosen(newest(), len(of_logs) + len(of_store))
     damages += (lost for each in logs for lost in each.lost())
     if damages and options.mode == "FAILFAST":
-        raise DamagedStoreError(str(damages[0]))
+        raise damages[0].error()
     of_each = [
         (each, [number for number, piece in enumerate(of_logs) if piece.store is each], selection.without_offsets())
         for each in logs

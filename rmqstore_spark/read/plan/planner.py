@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import MESSAGES, ReadOptions
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.pieces.pinned import pinned
@@ -138,7 +138,7 @@ def _faults(logs: list[Copies], options: ReadOptions) -> list[tuple[str, Damage]
     """The faults in names and sizes of segments."""
     faults = [fault for log in logs for fault in log.faults()]
     if faults and options.mode == "FAILFAST":
-        raise DamagedStoreError(str(faults[0][1]))
+        raise faults[0][1].error()
     return faults
 
 

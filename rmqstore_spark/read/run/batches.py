@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from rmqstore_spark.columns import batch_of
-from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.query.option_types import Mode
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
@@ -251,6 +250,6 @@ class _TaskReader:
             DamagedStoreError: the mode is FAILFAST.
         """
         if self._settings.mode == "FAILFAST":
-            raise DamagedStoreError(str(damage))
+            raise damage.error()
         say_passed_over(damage.place)
         return self._settings.mode == "PERMISSIVE"

@@ -77,7 +77,7 @@ class SelectedUnits:
                 continue
             for found in self._scanned(piece, *part, reader):
                 if isinstance(found, Damage):
-                    raise ContradictedError(str(found))
+                    raise ContradictedError(found.place)
                 yield found
 
     def _parts(self, piece: Queued | Indexed, reader: SegmentReader) -> list[Claims | Gap]:

@@ -76,8 +76,9 @@ class Damage:
         """The part of the damage from a physical offset on."""
         return replace(self, start=start, position=self.position + start - self.start)
 
-    def __str__(self) -> str:
-        return f"{self.place}: {MODES_AT_DAMAGE}"
+    def error(self, advice: str = MODES_AT_DAMAGE) -> DamagedStoreError:
+        """The error that a read ends with here, unless its mode is another."""
+        return DamagedStoreError(self.place, advice)
 
 
 def damage_in(segment: Segment, start: int, stop: int, reason: str) -> Damage:

@@ -280,7 +280,7 @@ def inspect_to_rebuild(tree: Tree, asked: Sizes) -> Target:
 
 def _refuse_faults(store: Snapshot) -> None:
     if store.faults:
-        raise DamagedStoreError(f"{store.faults[0]}; a damaged store is not written to")
+        raise store.faults[0].error("a damaged store is not written to")
 
 
 def _check_last_segment(store: Snapshot, sizes: FileSizes) -> int:
