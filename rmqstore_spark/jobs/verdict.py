@@ -39,19 +39,19 @@ class Verdict:
     commands: list[str]
 
 
-def verdict(found: Findings, store: str, is_tiered: bool = False, is_writable: bool = True) -> Verdict:
+def verdict(found: Findings, store: str, part: str | None = None, is_writable: bool = True) -> Verdict:
     """The verdict on a store.
 
     Args:
         found: the findings of the table `check`.
         store: the store's path or URL.
-        is_tiered: whether the store is a tiered one, on which no broker starts.
+        part: what the store is (Snapshot.what), where it is not all that a broker has and so none starts on it.
         is_writable: whether its queues and index can be made anew in their place (kinds.is_writable).
     """
     by_effect: dict[Effect, list[OfProblem]] = {effect: [] for effect in Effect}
     for each in found.serious:
         by_effect[each.problem.effect].append(each)
-    text = _sentence(by_effect, is_tiered)
+    text = _sentence(by_effect, part)
     if found.named("longTopic") is not None:
         text = text.replace("A broker will", "A broker of 5.1.0 or later will")
     if lacks_topics := found.named("noTopicConfig") is not None:
@@ -71,12 +71,11 @@ def verdict(found: Findings, store: str, is_tiered: bool = False, is_writable: b
     return Verdict(text, is_good, commands)
 
 
-def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:
+def looked_at(logs: Sequence[Snapshot]) -> str:
     """What a check has looked at, in words.
 
     Args:
         logs: the logs of one store: one, or of a tiered store that of each queue.
-        is_tiered: whether the store is a tiered one, which has nothing else that is checked.
     """
     known = [queue_facts(log) for log in logs]
     facts = [facts.without_light() for facts in known]
@@ -86,7 +85,7 @@ def looked_at(logs: Sequence[Snapshot], is_tiered: bool = False) -> str:
         + counted(sum(len(log.log.extents) for log in logs), "segment"),
         f"{counted(messages, 'message')} in {counted(sum(map(len, facts)), 'queue')}",
     ]
-    if is_tiered:
+    if not logs[0].is_whole:  # nothing else is checked
         return ", ".join(parts)
     index = sum(len(index_paths(log.layout.index, log.files)) for log in logs)
     return ", ".join([*parts, counted(index, "index file"), "config and consumers' offsets"])
@@ -101,10 +100,10 @@ _CLAUSES = {
 }
 
 
-def _sentence(by_effect: Mapping[Effect, list[OfProblem]], is_tiered: bool) -> str:
+def _sentence(by_effect: Mapping[Effect, list[OfProblem]], part: str | None) -> str:
     clauses = [_clause(effect, by_effect[effect]) for effect in _CLAUSES if by_effect[effect]]
-    if is_tiered:
-        start, rest = "The tiered store can be read", " and has every message"
+    if part is not None:
+        start, rest = f"The {part.removeprefix('a ')} can be read", " and has every message"
     elif by_effect[Effect.STOPS]:
         some = by_effect[Effect.STOPS] + by_effect[Effect.DOUBTS]
         start, rest = f"Most brokers will not start on this store ({_amounts(some)})", ""

@@ -478,6 +478,12 @@ def find_log(
     raise NotAStoreError(f"{root}: the log of topic {queue[0]!r}, queue {queue[1]} is not there any more")
 
 
+def queue_logs_of(store: StoreRef) -> Iterator[QueueLog]:
+    """The logs of single queues of a store that `check` looks at for this one: itself if it is one, else those beside
+    its commitlog."""
+    return iter([store]) if isinstance(store, QueueLog) else compaction_logs_of(store)
+
+
 def compaction_logs_of(store: StoreRef) -> Iterator[CompactionLog]:
     """The compaction logs of a store, by topic and queueId."""
     return (CompactionLog(layout, store.files) for layout in compaction_logs(store.root, store.files))

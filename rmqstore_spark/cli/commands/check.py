@@ -103,9 +103,9 @@ def _show(stores: list[Snapshot], found: Found, limit: int | None) -> None:
         if len(by_store) > 1:
             click.echo(one_line(root))
         own = found.by_store.get(root, Findings())
-        is_tiered = logs[0].layout.queue is not None
-        answer = verdict(own, root, is_tiered, is_tiered or is_writable(root, logs[0].files))
-        show_verdict(answer, looked_at(logs, is_tiered))
+        part = None if logs[0].is_whole else logs[0].what
+        answer = verdict(own, root, part, part is not None or is_writable(root, logs[0].files))
+        show_verdict(answer, looked_at(logs))
         if limit is None:
             show_findings(own, limit)
         else:

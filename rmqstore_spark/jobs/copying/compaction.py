@@ -29,7 +29,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.compaction import CHECKPOINT, compaction_queue_file, last_compacted
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import PROBLEMS
-from rmqstore_spark.tables.check.queue_logs import check_compaction_logs
+from rmqstore_spark.tables.check.queue_logs import check_queue_logs
 from rmqstore_spark.write.build.other_files import OtherFile
 from rmqstore_spark.write.build.tails import Queue
 
@@ -93,7 +93,7 @@ def _refuse(store: Snapshot, logs: Sequence[QueueLog], stores: list[Snapshot], o
             f"{instead}"
         )
     topics = {log.queue[0] for log in logs}
-    for finding in check_compaction_logs(store, Moment(store.end, False, False, store.end)):
+    for finding in check_queue_logs(store, Moment(store.end, False, False, store.end)):
         if finding.topic in topics and PROBLEMS[finding.problem].severity == "error":
             raise DamagedStoreError(
                 f"{finding.file or store.root}: {finding.problem}: expected {finding.expected}, found {finding.found}; "

@@ -20,8 +20,8 @@ from native_io import java_hashes
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_log import QueueLog, TieredLog, compaction_logs_of
-from rmqstore_spark.store.snapshot import Snapshot, StoreRef
+from rmqstore_spark.store.queue_log import CompactionLog, QueueLog, TieredLog, queue_logs_of
+from rmqstore_spark.store.snapshot import StoreRef
 from rmqstore_spark.store.structures.compaction import UNIT, compaction_queue_file
 from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.store.structures.tiered import UNIT as TIERED_UNIT
@@ -36,13 +36,8 @@ _END = -1  # the position in a unit that ends a file
 
 
 @dataclass(frozen=True)
-class CompactionLogs:
-    """The part of a check that is about compaction logs."""
-
-
-@dataclass(frozen=True)
-class OneQueueLog:
-    """The part of a check that is about one queue's log in a tiered store."""
+class QueueLogs:
+    """The part of a check that is about the logs of single queues."""
 
 
 class _Units(NamedTuple):
@@ -52,23 +47,34 @@ class _Units(NamedTuple):
     damages: list[Damage]
 
 
-def check_compaction_logs(store: StoreRef, moment: Moment) -> Iterator[Finding]:
-    """Check all compaction logs of a store. A file that a pass replaces meanwhile is not judged."""
-    for log in compaction_logs_of(store):
-        try:
-            last = log.log.extents[-1:]
-            check_queue = functools.partial(_check_queue, log, may_lag_in=last if moment.is_unsettled else [])
-            yield from list(_check_log(log, "damagedCompactionLog", check_queue))
-        except DeletedMeanwhileError:
-            continue
-        except DamagedStoreError as why:
-            topic, queue_id = log.queue
-            yield Finding("damagedCompactionLog", topic=topic, queue_id=queue_id, expected="one log", found=str(why))
+def check_queue_logs(store: StoreRef, moment: Moment) -> Iterator[Finding]:
+    """Check the logs of single queues that a store is or has, and the units that lead to their messages."""
+    for log in queue_logs_of(store):
+        yield from _check(log, moment)
 
 
-def check_queue_log(log: Snapshot) -> Iterator[Finding]:
-    """Check a queue's log in a tiered store, and the units that lead to its messages."""
-    assert isinstance(log, TieredLog)
+@functools.singledispatch
+def _check(log: QueueLog, moment: Moment) -> Iterator[Finding]:
+    """Check one log. Each kind registers how."""
+    raise NotImplementedError(type(log))
+
+
+@_check.register
+def _check_compaction_log(log: CompactionLog, moment: Moment) -> Iterator[Finding]:
+    """A file that a pass replaces meanwhile is not judged."""
+    try:
+        last = log.log.extents[-1:]
+        check_queue = functools.partial(_check_queue, log, may_lag_in=last if moment.is_unsettled else [])
+        yield from list(_check_log(log, "damagedCompactionLog", check_queue))
+    except DeletedMeanwhileError:
+        return
+    except DamagedStoreError as why:
+        topic, queue_id = log.queue
+        yield Finding("damagedCompactionLog", topic=topic, queue_id=queue_id, expected="one log", found=str(why))
+
+
+@_check.register
+def _check_tiered_log(log: TieredLog, moment: Moment) -> Iterator[Finding]:
     topic, queue_id = log.queue
     try:
         for hole in log.holes:

@@ -39,7 +39,7 @@ from rmqstore_spark.tables.check.log import Block, LogPart, check_log
 from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
 from rmqstore_spark.tables.check.moment import Moment, moment_of
 from rmqstore_spark.tables.check.problems import COLUMNS, Finding, to_batch
-from rmqstore_spark.tables.check.queue_logs import CompactionLogs, OneQueueLog, check_compaction_logs, check_queue_log
+from rmqstore_spark.tables.check.queue_logs import QueueLogs, check_queue_logs
 from rmqstore_spark.tables.check.queues import QueuesPart, check_queues
 from rmqstore_spark.tables.consumequeue import grouped
 from rmqstore_spark.tables.index import index_proofs
@@ -65,17 +65,7 @@ class _Config:
     log_start: int
 
 
-_Work = (
-    LogPart
-    | QueuesPart
-    | IndexSpan
-    | _Directories
-    | _Config
-    | Ends
-    | CompactionLogs
-    | OneQueueLog
-    | tuple[Finding, ...]
-)
+_Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | Ends | QueueLogs | tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
@@ -103,13 +93,13 @@ def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
     extents = store.log.extents
     last = store.last_message
     newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
-    work += [_Config(extents[0].start if extents else store.end), Ends(newest), CompactionLogs(), tuple(told)]
+    work += [_Config(extents[0].start if extents else store.end), Ends(newest), QueueLogs(), tuple(told)]
     return [Part(commitlogs_of(store), moment, each) for each in work]
 
 
 @parts.register
 def _of_queue_log(store: QueueLog, options: ReadOptions) -> list[Part]:
-    return [Part([], Moment(0, False, False, 0), OneQueueLog())]
+    return [Part([], Moment(0, False, False, 0), QueueLogs())]
 
 
 def _log_parts(store: Snapshot, options: ReadOptions, spans: list[IndexSpan]) -> Iterator[LogPart]:
@@ -190,10 +180,8 @@ def _findings(store: Snapshot, part: Part) -> Iterator[Finding]:
             yield from check_config(store, work.log_start)
         case Ends() as work:
             yield from check_ends(store, view, work)
-        case OneQueueLog():
-            yield from check_queue_log(store)
-        case CompactionLogs():
-            yield from check_compaction_logs(store, part.moment)
+        case QueueLogs():
+            yield from check_queue_logs(store, part.moment)
         case work:
             yield from work
 
