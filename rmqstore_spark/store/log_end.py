@@ -13,9 +13,10 @@ proves that a message was lost there:
 In any earlier segment all bytes that are neither a unit nor the closing blank are damage.
 
 In a log of entries (structures/entries.py) their order tells what no time can, as each of several nodes has its own
-clock: an entry that does not go on from the one before it ends the log, unless its ConsumeQueue knows its message. (A
-broker puts a message there only once it can no longer be rolled back.) And an entry that is later in that order proves
-that the log goes on.
+clock: an entry that does not go on from the one before it ends the log, unless its ConsumeQueue knows its message (a
+broker puts a message there only once it can no longer be rolled back), or only one field of its header stands against
+it (store/entry_evidence.py). And an entry that is later in that order proves that the log goes on, if the bytes between
+have room for those that are missing.
 """
 
 import functools
@@ -23,17 +24,18 @@ import itertools
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from native_io import FORMAT, Status
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.claims import Claim, ClaimSearch
+from rmqstore_spark.store.entry_evidence import EntryEvidence, LikelyEntry
 from rmqstore_spark.store.format.clock import CLOCK_SLACK
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.checkpoint import logics_timestamp
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.entries import Entry, EntryOrder, order_in
+from rmqstore_spark.store.structures.entries import Entry, EntryOrder
 from rmqstore_spark.store.structures.layout import Layout
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queues import ConsumeQueues
@@ -87,7 +89,7 @@ class _Stop:
         status: why the walk stopped there.
         last: the last unit before the stop; None when there is none or that unit is damaged.
         newest: store time (us) that messages after the stop are not older than; None if unknown.
-        entry: where entries wrap units: the last one before the stop; None if unknown.
+        order: where entries wrap units: up to the last one before the stop, if that is known.
         is_damage: units follow that would prove that the log goes on if they were not older than the damaged message
             here: either these units are left over from a truncated log, or the damaged message's time is damaged, too.
     """
@@ -97,7 +99,7 @@ class _Stop:
     status: Status
     last: Header | None
     newest: int | None
-    entry: Entry | None = None
+    order: EntryOrder = field(default_factory=EntryOrder)
     is_damage: bool = False
 
 
@@ -130,6 +132,7 @@ class LogEnd:
         self._files = files
         self._must_prove = is_followed and files.is_snapshot
         self._claims = ClaimSearch(queues, self._segments, files)
+        self._evidence = EntryEvidence(layout.root, files)
         self._looks: dict[int, tuple[int, Future[bool]]] = {}  # by segment: from where on, and whether it is empty
         self._seen_in: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}  # by segment: up to where, and what
 
@@ -148,11 +151,11 @@ class LogEnd:
             stop = self._walk(started, known[0], microseconds(known[1]))
         else:
             stop = self._walk_from_hint(started) or self._walk(started, segment.start)
-        while not stop.is_damage and (beyond := self._lost_unit(stop) or self._later_unit(stop)) is not None:
+        while not stop.is_damage and (beyond := self._beyond(stop)) is not None:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
         last = stop.last if position == stop.at else None  # else the last unit was torn
-        return End(self._cut(stop) or position, self._segments, last, stop.entry)
+        return End(self._cut(stop) or position, self._segments, last, stop.order.last)
 
     def onward(self, known: int) -> End:
         """How far the log goes on, unit by unit, from a physical offset in one of the segments, at which a live unit
@@ -197,8 +200,8 @@ class LogEnd:
                     break
         return 0 if began is None else began[0]
 
-    def _walk(self, index: int, at: int, newest: int | None = None) -> _Stop:
-        last, order = None, EntryOrder()
+    def _walk(self, index: int, at: int, newest: int | None = None, order: EntryOrder | None = None) -> _Stop:
+        last, order = None, order or EntryOrder()
         while True:
             segment = self._segments[index]
             with self._open(index) as reader:
@@ -209,9 +212,9 @@ class LogEnd:
             newest = newest if last is None or last.store_timestamp is None else last.store_timestamp
             following = index + 1
             if status is not Status.BLANK or following == len(self._segments) or not self._is_begun(following):
-                return _Stop(index, at, status, last, newest, order.last)
+                return _Stop(index, at, status, last, newest, order)
             if self._segments[following].start != segment.end:
-                return _Stop(index, at, status, last, newest, order.last)
+                return _Stop(index, at, status, last, newest, order)
             if segment.wrapping is not None:
                 order.skip(at, segment.end, segment.wrapping)
             index, at = following, segment.end
@@ -344,6 +347,29 @@ class LogEnd:
         size = segment.wrapping.entry_size(data, stop.at)
         return size is not None and stop.at + size + FORMAT["BLANK_SIZE"] > segment.end
 
+    def _beyond(self, stop: _Stop) -> _Stop | None:
+        """The stop after a proof that the log goes on; None where it ends."""
+        likely = self._likely_entry(stop)
+        if likely is None or not likely.is_sure:
+            return self._lost_unit(stop) or self._later_unit(stop, likely)
+        return self._walk_behind(stop.segment, likely.unit, likely.order)
+
+    def _walk_behind(self, index: int, unit: Header, order: EntryOrder) -> _Stop:
+        """Walk on behind a unit in a log of entries.
+
+        Args:
+            order: up to the unit's entry.
+        """
+        beyond = self._walk(index, unit.position + unit.size, unit.store_timestamp, order)
+        return beyond if beyond.last is not None else replace(beyond, last=unit)
+
+    def _likely_entry(self, stop: _Stop) -> LikelyEntry | None:
+        """A whole message whose entry may be the next one, though the walk stopped at its header."""
+        if stop.status not in _BEFORE_HEADER or stop.order.last is None:
+            return None
+        with self._open(stop.segment, verify_crc=True) as reader:
+            return self._evidence.likely(reader, stop.at, stop.order)
+
     def _lost_unit(self, stop: _Stop) -> _Stop | None:
         """The stop after a lost message, proved by a ConsumeQueue unit that points exactly to bytes that are no unit.
         Where there are only zeros the message never came here: the queues of a copy may have been copied later than its
@@ -354,14 +380,14 @@ class LogEnd:
         if stop.status is Status.BLANK:
             return None
         segment = self._segments[stop.segment]
-        header = _header(segment)
-        at = first = stop.at + header if stop.status in _BEFORE_HEADER else stop.at
+        header, order = _header(segment), stop.order
+        at = first = _unit_of(stop, header)
         with self._open(stop.segment) as reader:
             while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
                 extents = reader.data_extents(at, at + _LOOK_SIZE)
                 if not any(reader.read(start, end - start).strip(b"\0") for start, end in extents):
                     return None  # only zeros, whatever a queue unit says
-                if at > first and reader.header(at) is not None:
+                if (at > first or order.last is not None) and reader.header(at) is not None:
                     return None  # a whole unit, which no queue unit proves lost: _later_unit() tells whether it is live
                 found = reader.read(at, _LOOK_SIZE)
                 after = None
@@ -371,25 +397,16 @@ class LogEnd:
                         continue
                     if not found[:size].strip(b"\0"):
                         after = at + size
+                        order = self._evidence.lost(reader, at - header, after, order)
                     elif self._has_known(reader, at + 1, at + size, stop.newest):
                         continue
                     elif not self._layout.abort or _agrees(Head.of(found), claim):
-                        beyond = self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)))
-                        return replace(beyond, entry=beyond.entry or self._lost_entry(reader, at, stop.entry))
+                        order = self._evidence.lost(reader, at - header, at + size, order)
+                        return self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)), order)
                 if after is None:
                     return None
                 at = after + header
         return None
-
-    def _lost_entry(self, reader: SegmentReader, at: int, before: Entry | None) -> Entry | None:
-        """The last entry that is known in a log of entries behind a lost message at a physical offset: that message's,
-        if its header still says that it is the next one, else the one before."""
-        wrapping = reader.segment.wrapping
-        if before is None or wrapping is None or at - wrapping.header < reader.segment.start:
-            return before
-        found = order_in(reader.read(at - wrapping.header, wrapping.header), wrapping)
-        is_next = found is not None and found.number == before.number + 1 and found.term >= before.term
-        return found if is_next else before
 
     def _has_known(self, reader: SegmentReader, start: int, end: int, newest: int | None) -> bool:
         """Does a unit that its ConsumeQueue knows, and that is not too old, begin in a part of the log?"""
@@ -400,16 +417,20 @@ class LogEnd:
             at = reader.find(at + 1, end)
         return False
 
-    def _later_unit(self, stop: _Stop) -> _Stop | None:
-        """A later unit that proves that the log goes on."""
+    def _later_unit(self, stop: _Stop, likely: LikelyEntry | None = None) -> _Stop | None:
+        """A later unit that proves that the log goes on.
+
+        Args:
+            likely: what stands at the stop, if that belongs to the log where anything later does.
+        """
         seen: dict[tuple[str, int], int] | None = None
         damaged = self._time_at(stop, stop.at)
         is_older = False
         joined: set[int] | None = None
         for number, (index, header) in enumerate(self._units_after(stop)):
             if self._has_order(index):
-                if self._is_later_entry(index, header, stop):
-                    return self._walk(index, header.position)
+                if self._is_later_entry(index, header, stop, likely):
+                    return self._walk_behind(index, header, self._order_up_to(index, header, stop, likely))
                 continue
             if number == 0 and self._is_written(stop):
                 stop, damaged = replace(stop, newest=None), None
@@ -437,16 +458,40 @@ class LogEnd:
         wrapping = self._segments[index].wrapping
         return wrapping is not None and wrapping.at_order is not None
 
-    def _is_later_entry(self, index: int, header: Header, stop: _Stop) -> bool:
+    def _is_later_entry(self, index: int, header: Header, stop: _Stop, likely: LikelyEntry | None) -> bool:
         """Does the order of entries, or a ConsumeQueue, prove that a unit after a stop belongs to the log?
 
         Left-over entries of a truncated log are known to left-over queue units, but have an older term and an older
         store time. Either of the two may be the damaged part of a live entry, not both."""
         with self._open(index) as reader:
             entry = reader.entry(header)
-        is_later = entry is not None and (stop.entry is None or stop.entry.is_before(entry))
+        is_later = entry is not None and self._may_follow(stop, likely, index, header, entry)
         may_be_known = header.is_queued and (is_later or _not_older(header, stop.newest))
         return (may_be_known and self._queues.vouch_for(header)) or (is_later and self._is_whole(index, header))
+
+    def _order_up_to(self, index: int, header: Header, stop: _Stop, likely: LikelyEntry | None) -> EntryOrder:
+        """The order up to the entry of a unit that belongs to the log, behind a stop."""
+        if likely is not None and likely.unit.position == header.position:
+            return likely.order
+        with self._open(index) as reader:
+            entry = reader.entry(header)
+        last = self._evidence.sure(stop.order).last
+        if entry is not None and last is not None:
+            entry = entry._replace(term=max(entry.term, last.term))
+        return EntryOrder(entry, header.position + header.size)
+
+    def _may_follow(self, stop: _Stop, likely: LikelyEntry | None, index: int, header: Header, entry: Entry) -> bool:
+        """May the entry of a unit belong to the log that stops before it? A leader's own clock tells, too: in one term
+        no entry is older than the one before."""
+        order, newest, size = self._evidence.sure(stop.order), stop.newest, _header(self._segments[index])
+        stopped = _unit_of(stop, size) - size
+        if likely is not None:
+            order, newest, stopped = likely.order, likely.unit.store_timestamp, likely.order.end
+        if order.last is None:
+            return True
+        if not order.last.is_before(entry) or (entry.term == order.last.term and not _not_older(header, newest)):
+            return False
+        return index != stop.segment or order.has_room(entry, header.position - size, stopped, size)
 
     def _is_written(self, stop: _Stop) -> bool:
         """Was everything after a stop written by our writer, and none of it cut off by a broker that went on there? If
@@ -599,6 +644,11 @@ class LogEnd:
 def _header(segment: Segment) -> int:
     """The bytes before each unit of a segment."""
     return 0 if segment.wrapping is None else segment.wrapping.header
+
+
+def _unit_of(stop: _Stop, header: int) -> int:
+    """The physical offset of the unit that should be where a walk stopped, behind a header of so many bytes."""
+    return stop.at + header if stop.status in _BEFORE_HEADER else stop.at
 
 
 def _agrees(head: Head, claim: Claim) -> bool:

@@ -4,7 +4,8 @@ io.openmessaging.storage.dledger.entry.DLedgerEntryCoder and store.file.DLedgerM
     i32 magic, i32 size of the entry, i64 index, i64 term, i64 physical offset of its first byte, i32 channel,
     i32 chainCrc, i32 bodyCrc, i32 bodyLength, and one unit (none in an entry of magic 2 or 3)
 
-Physical offsets count the headers: a unit's is its entry's and 48. A file ends with i32 -1, i32 bytes left.
+Physical offsets count the headers: a unit's is its entry's and 48. A file ends with i32 -1, i32 bytes left. At 32 times
+its index, index/ has of each entry i32 magic, i64 physical offset, i32 size, i64 index, i64 term.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from oracle.stores import StoreBuilder, Stored
 from oracle.wrapped import EntryStoreBuilder
 
 HEADER = struct.Struct(">iiqqqiiii")
+NOTE = struct.Struct(">iqiqq")
 NAME = "dledger-n0"
 
 
@@ -58,6 +60,7 @@ class DLedgerStoreBuilder(EntryStoreBuilder):
             self._queues, self.now, self._index = classic._queues, classic.now, classic._index
         self.term = self.index = 0
         self._to_index: list[tuple[Stored, list[str]]] = []
+        self._notes: dict[int, bytes] = {}  # by index: not on disk yet
         self._units: dict[int, bytes] = {}  # by position of the message: its queue's unit
         self.holding = False  # whether new entries are not committed: a broker then puts their messages into no queue
         self.end = start + HEADER.size
@@ -66,6 +69,7 @@ class DLedgerStoreBuilder(EntryStoreBuilder):
         entry = self.end - HEADER.size
         self._pending += HEADER.pack(magic, HEADER.size + len(data), self.index, self.term, entry, 0, 0, 0, len(data))
         self._pending += data
+        self._notes[self.index] = NOTE.pack(magic, entry, HEADER.size + len(data), self.index, self.term)
         self.index += 1
         self.end = entry + HEADER.size + len(data) + HEADER.size
 
@@ -93,6 +97,14 @@ class DLedgerStoreBuilder(EntryStoreBuilder):
         if not self.holding:
             self._index_all()
         super().flush()
+        if self._notes:
+            path = self.root / NAME / "index" / f"{0:020d}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("r+b" if path.exists() else "w+b") as file:
+                for number, note in self._notes.items():
+                    file.seek(number * NOTE.size)
+                    file.write(note)
+            self._notes.clear()
 
     def restart_of_5_2_0(self, committed: int) -> None:
         """A node of 5.2.0 stops and starts: it cuts each queue off before the messages of the log's last file, and

@@ -44,6 +44,9 @@ class ToyLog:
     def marks(self, root: str, names: Iterable[str], files: Files) -> None:
         return None
 
+    def noted(self, root: str, names: Iterable[str], number: int, files: Files) -> None:
+        return None
+
 
 @pytest.fixture(autouse=True)
 def _toy_kind(monkeypatch: pytest.MonkeyPatch) -> None:

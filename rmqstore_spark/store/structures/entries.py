@@ -57,6 +57,19 @@ class Marks(NamedTuple):
     end: int
 
 
+class NotedEntry(NamedTuple):
+    """What a node has noted of an entry beside the log.
+
+    Attributes:
+        entry: its place in the order.
+        position, end: the physical offsets where it begins and ends.
+    """
+
+    entry: Entry
+    position: int
+    end: int
+
+
 class EntryOrder:
     """Follows the entries of a log, run by run.
 
@@ -65,9 +78,9 @@ class EntryOrder:
         end: the physical offset where that entry ends.
     """
 
-    def __init__(self) -> None:
-        self.last: Entry | None = None
-        self.end = 0
+    def __init__(self, last: Entry | None = None, end: int = 0) -> None:
+        self.last = last
+        self.end = end
 
     def take(self, run: Run, wrapping: Wrapping, before: Callable[[int, int], bytes | memoryview]) -> int:
         """The number of units, from the first of a run on, whose entries go on from those before. Entries without a
@@ -98,12 +111,27 @@ class EntryOrder:
     def skip(self, at: int, to: int, wrapping: Wrapping) -> None:
         """Go on at a physical offset `to`, the beginning of the next file, from `at`, where the blank of one begins."""
         if self.last is not None:
-            self.last = self.last._replace(number=self.last.number + max(at - self.end, 0) // wrapping.header)
+            self.last = self.last._replace(number=self.number_at(at, wrapping.header) - 1)
         self.end = to
+
+    def number_at(self, position: int, header: int) -> int:
+        """The number of the entry that goes on from the last one at a physical offset, behind entries without a unit,
+        of so many bytes, if any."""
+        assert self.last is not None
+        return self.last.number + 1 + max(position - self.end, 0) // header
+
+    def has_room(self, later: Entry, begin: int, stopped: int, header: int) -> bool:
+        """Is there room for the entries that are missing before a later one?
+
+        Args:
+            begin: the physical offset of the later one.
+            stopped: that of the first one that is missing, in the same file.
+            header: bytes of an entry's header.
+        """
+        return 0 < (later.number - self.number_at(stopped, header)) * header <= begin - stopped
 
     def _goes_on_with(self, first: Entry | None, position: int, header: int) -> bool:
         """Does an entry at a physical offset go on from the last one?"""
         if first is None or self.last is None:
             return False
-        empty = (position - self.end) // header
-        return first.number == self.last.number + 1 + empty and first.term >= self.last.term
+        return first.number == self.number_at(position, header) and first.term >= self.last.term

@@ -17,7 +17,7 @@ from native_io import Wrapping
 from rmqstore_spark.errors import DeletedMeanwhileError, NotAStoreError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.dledger import DLEDGER
-from rmqstore_spark.store.structures.entries import Marks
+from rmqstore_spark.store.structures.entries import Marks, NotedEntry
 
 Part = Literal["queues", "topics", "groups", "offsets"]
 
@@ -134,6 +134,9 @@ class WrappedLog(Protocol):
         """What a node of several had written down of its log; None for a log of another kind. Arguments as in
         directories()."""
 
+    def noted(self, root: str, names: Iterable[str], number: int, files: Files) -> NotedEntry | None:
+        """What is noted of an entry beside the log; None where nothing is. Other arguments as in directories()."""
+
 
 HEAD = 64  # bytes of a file that tell its kind
 WRAPPED_LOGS: tuple[WrappedLog, ...] = (DLEDGER,)  # a module for each
@@ -154,6 +157,12 @@ def marks_of(root: str, files: Files) -> Marks | None:
     """What a node had written down of its log of entries; None if nothing."""
     names = files.names(root)
     return next((found for kind in WRAPPED_LOGS if (found := kind.marks(root, names, files)) is not None), None)
+
+
+def noted_entry(root: str, number: int, files: Files) -> NotedEntry | None:
+    """What is noted beside a log of entries of the one with this number; None if nothing."""
+    names = files.names(root)
+    return next((found for kind in WRAPPED_LOGS if (found := kind.noted(root, names, number, files)) is not None), None)
 
 
 def kinds_in(root: str, files: Files, among: Iterable[Kind] = KINDS) -> Iterator[Kind]:
