@@ -43,6 +43,7 @@ from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.bounds_search import QueueBounds
+from rmqstore_spark.store.due_times import later_than_usual
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.sizes import FileSizes, Sizes
 from rmqstore_spark.store.geometry import indexes_tags
@@ -385,6 +386,7 @@ def _new_store(job: CopyJob, logs: list[Copies], bounds: Sequence[Bounds], compa
         has_index=job.own.has_index,
         index_tags=any(indexes_tags(store, sizes.slots) for store in job.stores),
         others=compacted.files,
+        later={name: each for store in reversed(job.stores) for name, each in later_than_usual(store).items()},
         mode=functools.reduce(operator.and_, map(_mode_of, _all_logs(job)), 0o777) | 0o700,
     )
 

@@ -7,7 +7,7 @@ segment, and the queue has a unit for each lost message that no broker can read 
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.store.format.queue_block import lost_unit
@@ -43,6 +43,7 @@ class NewStore:
         index_tags: whether tags are index keys, too.
         mode: the mode of the store's directory if it does not exist yet, and so of everything made in it.
         others: files that are taken over as they are.
+        later: how much later than usual delayed messages are due; see store/due_times.py.
     """
 
     nbytes: int
@@ -53,6 +54,7 @@ class NewStore:
     index_tags: bool = False
     mode: int = 0o777
     others: Sequence[OtherFile] = ()
+    later: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def _make(
     target = Target(tree.path, new.sizes, start=new.sizes.segment)
     log = LogWriter(tree, target, os.path.join(tree.path, "commitlog"))
     made = StoreFiles(tree, tree.path, target, goes_on=False, has_index=new.has_index, batch_topics=new.batch_topics)
+    made.queues.later = new.later
     with made as files, log:
         placing = Placing(target, log, files, new.index_tags, keep=True)
         units = placing.append(chunks, new.nbytes)

@@ -15,6 +15,7 @@ from native_io import Dispatcher, UnitKind
 from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
+from rmqstore_spark.store.due_times import later_than_usual
 from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.queue_block import (
@@ -130,6 +131,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     progress = Progress(f"rebuilding {target.root}", store.log.size)
     last_timestamp = 0
     with StoreFiles(tree, new, target, goes_on=False, has_index=index, batch_topics=batch_topics) as files:
+        files.queues.later = later_than_usual(store)
         queues = _Queues(tree, target, known, files, store.log.size)
         with Lane(4) as puts:
             for part in _dispatch_all(store, target.sizes.slots, batch_topics):

@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import shutil
+import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from oracle import golden, reference, stores
+from oracle.java import java_hash
 from support import writing
 from support.writing import SMALL, Row, write
 
@@ -618,6 +620,31 @@ def test_delayed_messages_of_several(tmp_path: Path) -> None:
         enumerate(f"{schedule}-{n}" for n in (31, 40, 41, 50, 51))
     )
     assert not (target / "config" / "delayOffset.json").exists()
+
+
+@pytest.mark.parametrize("how", ["copy", "copy of several", "rebuild"])
+def test_delayed_messages_stay_due_at_their_times(tmp_path: Path, how: str) -> None:
+    """Though their broker's messageDelayLevel is not the default, which nothing but their queues tells."""
+    schedule, root = "SCHEDULE_TOPIC_XXXX", tmp_path / "store"
+    delayed = {"REAL_TOPIC": "Orders", "DELAY": "2"}
+    rows = [{**row(1, n, schedule), "properties": delayed if n < 6 else {"TAGS": "none"}} for n in range(7)]
+    write(root, rows, sizes=SMALL)
+    (queue,) = (root / "consumequeue" / schedule / "1").iterdir()
+    units = bytearray(queue.read_bytes())
+    hour = [1_700_000_000_000 + number + 3_600_000 for number in range(6)]
+    for number, due in enumerate(hour):
+        units[20 * number + 12 : 20 * number + 20] = struct.pack(">q", due if number != 5 else due + (1 << 30))
+    queue.write_bytes(units)
+    made = root
+    if how == "rebuild":
+        rmqstore_spark.rebuild(root)
+    else:
+        write(tmp_path / "other", [row(0, 8, "Others")], sizes=SMALL)
+        sources = [tmp_path / "other", root] if how == "copy of several" else [root]
+        made = tmp_path / "target"
+        Store(sources).copy(made)
+    found = Store(made).consumequeue(["tagsCode"], subscribe=schedule).column("tagsCode").to_pylist()
+    assert found == [*hour, java_hash("none")]
 
 
 def test_lost_has_the_columns_of_check(tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 import stat
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.store.format.queue_block import UNIT_SIZE, lost_unit
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock, lost_unit
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.build.tails import Queue, Tail, Tails, path_of
 from rmqstore_spark.write.fs import disk
 
 _LOST_AT_ONCE = 64 * 1024  # units
+_TAGS_CODE = 12  # its place in a unit
 
 
 class QueueWriter:
@@ -24,6 +28,7 @@ class QueueWriter:
 
     Attributes:
         has_lost: whether units of lost messages were put anywhere.
+        later: see store/due_times.py; for a store whose broker has another messageDelayLevel than the default.
     """
 
     def __init__(
@@ -34,6 +39,7 @@ class QueueWriter:
         self._file_size = file_size
         self._go_on = go_on
         self.has_lost = False
+        self.later: Mapping[int, int] = {}
         self._tails = Tails(tree, directory, new, file_size)
 
     def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: bytes | None = None) -> int:
@@ -52,6 +58,8 @@ class QueueWriter:
         Raises:
             DamagedStoreError: the store has files of this queue that the commitlog does not confirm.
         """
+        if queue[0] == SCHEDULE_TOPIC and self.later.get(queue[1]):
+            units = _due_later(units, self.later[queue[1]])
         tail = self._tails.get(queue) or self._begin(queue, queue_offset)
         if lost is not None and tail.stop < queue_offset:
             self._append_lost(tail, lost, queue_offset - tail.stop)
@@ -126,3 +134,12 @@ class QueueWriter:
                 f"{directory}: expected units that the commitlog confirms, found others; "
                 "call rmqstore_spark.rebuild(store) first"
             )
+
+
+def _due_later(units: memoryview, later: int) -> memoryview:
+    """Units of delayed messages that are due some milliseconds later. Other tagsCodes are hashes of 32 bits."""
+    codes = QueueBlock.of(units).tags_codes
+    found = np.frombuffer(units, np.uint8).reshape(-1, UNIT_SIZE).copy()
+    moved = np.where(codes > 1 << 32, codes + later, codes).astype(">i8")
+    found[:, _TAGS_CODE:] = moved.view(np.uint8).reshape(-1, 8)
+    return memoryview(found.reshape(-1).data)
