@@ -23,7 +23,6 @@ from native_io import resident
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.store.format.sizes import Sizes
-from rmqstore_spark.store.io import files as files_module
 from rmqstore_spark.store.io import guest
 from rmqstore_spark.store.io.files import Files, Prices, ReadFile
 from rmqstore_spark.store.io.guest import Manners, Pace, Traces
@@ -83,7 +82,7 @@ def segments_of(store: Path) -> list[Path]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to leave memory as it was: by the system's own reads where it has such, and as on an older system."""
     if request.param == "dropping":
-        monkeypatch.setattr(files_module, "passing_by", lambda fd, is_log: 0)
+        monkeypatch.setattr(guest, "_PASSING_BY", 1 << 30)  # a flag that no system has
 
 
 def test_pages_in_memory(tmp_path: Path) -> None:

@@ -19,10 +19,6 @@ from native_io import resident
 
 _BLOCK = 2 * 1024 * 1024  # bytes: no page of memory crosses a multiple of this, however large the page is
 _PAGES = _BLOCK // mmap.PAGESIZE
-# Bytes, more than the system reads ahead: a little over twice the disk's setting, which is 128 KiB as a rule, and
-# hardly ever more than 8 MiB.
-_AHEAD = 32 * 1024 * 1024
-_STEP = 128 * 1024  # bytes of read-ahead that arrive at a time, at least
 _OVERSLEPT = 0.1  # seconds
 _PASSING_BY = 0x80  # RWF_DONTCACHE of linux/fs.h
 _BEYOND = 1 << 30  # bytes, so far after a file's end that no page can be there
@@ -79,7 +75,9 @@ class Pace:
 class Traces:
     """The pages of an open file that a reader has brought into memory. The reader clears them at the end.
 
-    Pages that the system reads ahead are included. The system reads ahead only where one read continues another.
+    The system does not read ahead in the file: pages that nobody reads would have to be waited for before they can be
+    dropped, and the next part of a scan would read them again. (At a page that another process has read it may do so
+    once, and these pages stay.)
 
     The system tells which pages were there before only to the file's owner, to root, and to users who may write to the
     file. For others, all pages count as brought by the reader. Another process that reads the same pages meanwhile may
@@ -94,48 +92,24 @@ class Traces:
         self._fd = fd
         self._size = size
         self._before: dict[int, npt.NDArray[np.uint8]] = {}  # blocks: which pages were there, 1 or 0
-        self._start = self._stop = -1  # bounds of the last read
-        self._reads_ahead = False
         self._advise(0, 0, os.POSIX_FADV_RANDOM)
         beyond = -(-(self._size + _BEYOND) // mmap.PAGESIZE) * mmap.PAGESIZE
         self._may_look = self._look(beyond, 1)[0] == 0
 
     def extend(self, start: int, stop: int) -> None:
         """Announce that the bytes [start, stop) are read next. The bytes before have been processed."""
-        goes_on = self._start < start <= self._stop
-        if goes_on and not self._reads_ahead:
-            self._advise(0, 0, os.POSIX_FADV_NORMAL)
-            self._reads_ahead = True
-        elif not goes_on:
-            self._settle()
-        self._start, self._stop = start, stop
         self._drop([block for block in self._before if block < start // _BLOCK])
-        self._remember(start, stop + _AHEAD if goes_on else stop)
+        self._remember(start, stop)
 
     def scatter(self, starts: list[int], stops: list[int]) -> None:
         """Announce that these stretches are read next, in ascending order. The bytes before have been processed."""
-        self._settle()
         self._drop([block for block in self._before if block < starts[0] // _BLOCK])
         for start, stop in zip(starts, stops, strict=True):
             self._remember(start, stop)
 
     def clear(self) -> None:
         """Drop all pages that the reader has brought."""
-        self._settle()
         self._drop(list(self._before))
-
-    def _settle(self) -> None:
-        """Wait for pages that are still being read ahead, as these could not be dropped."""
-        if not self._reads_ahead:
-            return
-        self._advise(0, 0, os.POSIX_FADV_RANDOM)
-        self._reads_ahead = False
-        stop = self._stop - self._stop % mmap.PAGESIZE
-        for at in range(stop, stop + _AHEAD if self._may_look else stop, _STEP):
-            with contextlib.suppress(OSError):
-                os.pread(self._fd, 1, at)
-            if at > stop and self._look(at - _STEP, 2 * _STEP // mmap.PAGESIZE).sum() <= 2:
-                return  # only pages that this reader asked for are here
 
     def _remember(self, start: int, stop: int) -> None:
         """Record which pages of [start, stop) are in memory before the read."""
