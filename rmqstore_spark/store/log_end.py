@@ -15,8 +15,7 @@ In any earlier segment all bytes that are neither a unit nor the closing blank a
 In a log of entries (structures/entries.py) their order tells what no time can, as each of several nodes has its own
 clock: an entry that does not go on from the one before it ends the log, unless its ConsumeQueue knows its message (a
 broker puts a message there only once it can no longer be rolled back), or only one field of its header stands against
-it (store/entry_evidence.py). And an entry that is later in that order proves that the log goes on, if the bytes between
-have room for those that are missing.
+it (store/entry_evidence.py). And an entry that is later in that order proves that the log goes on.
 """
 
 import functools
@@ -381,7 +380,7 @@ class LogEnd:
             return None
         segment = self._segments[stop.segment]
         header, order = _header(segment), stop.order
-        at = first = _unit_of(stop, header)
+        at = first = stop.at + header if stop.status in _BEFORE_HEADER else stop.at
         with self._open(stop.segment) as reader:
             while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
                 extents = reader.data_extents(at, at + _LOOK_SIZE)
@@ -430,7 +429,7 @@ class LogEnd:
         for number, (index, header) in enumerate(self._units_after(stop)):
             if self._has_order(index):
                 if self._is_later_entry(index, header, stop, likely):
-                    return self._walk_behind(index, header, self._order_up_to(index, header, stop, likely))
+                    return self._walk_behind(index, header, self._order_up_to(index, header, stop))
                 continue
             if number == 0 and self._is_written(stop):
                 stop, damaged = replace(stop, newest=None), None
@@ -465,14 +464,12 @@ class LogEnd:
         store time. Either of the two may be the damaged part of a live entry, not both."""
         with self._open(index) as reader:
             entry = reader.entry(header)
-        is_later = entry is not None and self._may_follow(stop, likely, index, header, entry)
+        is_later = entry is not None and self._may_follow(stop, likely, header, entry)
         may_be_known = header.is_queued and (is_later or _not_older(header, stop.newest))
         return (may_be_known and self._queues.vouch_for(header)) or (is_later and self._is_whole(index, header))
 
-    def _order_up_to(self, index: int, header: Header, stop: _Stop, likely: LikelyEntry | None) -> EntryOrder:
+    def _order_up_to(self, index: int, header: Header, stop: _Stop) -> EntryOrder:
         """The order up to the entry of a unit that belongs to the log, behind a stop."""
-        if likely is not None and likely.unit.position == header.position:
-            return likely.order
         with self._open(index) as reader:
             entry = reader.entry(header)
         last = self._evidence.sure(stop.order).last
@@ -480,18 +477,15 @@ class LogEnd:
             entry = entry._replace(term=max(entry.term, last.term))
         return EntryOrder(entry, header.position + header.size)
 
-    def _may_follow(self, stop: _Stop, likely: LikelyEntry | None, index: int, header: Header, entry: Entry) -> bool:
+    def _may_follow(self, stop: _Stop, likely: LikelyEntry | None, header: Header, entry: Entry) -> bool:
         """May the entry of a unit belong to the log that stops before it? A leader's own clock tells, too: in one term
         no entry is older than the one before."""
-        order, newest, size = self._evidence.sure(stop.order), stop.newest, _header(self._segments[index])
-        stopped = _unit_of(stop, size) - size
+        order, newest = self._evidence.sure(stop.order), stop.newest
         if likely is not None:
-            order, newest, stopped = likely.order, likely.unit.store_timestamp, likely.order.end
+            order, newest = likely.order, likely.unit.store_timestamp
         if order.last is None:
             return True
-        if not order.last.is_before(entry) or (entry.term == order.last.term and not _not_older(header, newest)):
-            return False
-        return index != stop.segment or order.has_room(entry, header.position - size, stopped, size)
+        return order.last.is_before(entry) and (entry.term > order.last.term or _not_older(header, newest))
 
     def _is_written(self, stop: _Stop) -> bool:
         """Was everything after a stop written by our writer, and none of it cut off by a broker that went on there? If
@@ -644,11 +638,6 @@ class LogEnd:
 def _header(segment: Segment) -> int:
     """The bytes before each unit of a segment."""
     return 0 if segment.wrapping is None else segment.wrapping.header
-
-
-def _unit_of(stop: _Stop, header: int) -> int:
-    """The physical offset of the unit that should be where a walk stopped, behind a header of so many bytes."""
-    return stop.at + header if stop.status in _BEFORE_HEADER else stop.at
 
 
 def _agrees(head: Head, claim: Claim) -> bool:

@@ -199,12 +199,14 @@ def test_a_lying_field_lets_nothing_come_back(
     Nothing before is missed, nor is the last message where the node has noted its entry."""
     builder = DLedgerStoreBuilder(tmp_path)
     builder.term = 1
-    for number in range(9):
-        builder.holding = number > 2
-        builder.append("A", rng.randbytes(rng.randrange(20, 200)))
+    *sizes, last = rng.sample(range(20, 200), 10)  # all differ: entries that go on exactly a node would keep, too
+    for number, size in enumerate(sizes):
+        if number == 3:
+            builder.holding, builder.term = True, 1 + is_noted  # only notes tell these terms apart
+        builder.append("A", rng.randbytes(size))
     builder.cut(3)
-    builder.holding, builder.term = not is_queued, 2
-    builder.append("A", rng.randbytes(rng.randrange(20, 200)))
+    builder.holding, builder.term = not is_queued, 2 + is_noted
+    builder.append("A", rng.randbytes(last))
     builder.close(clean=False)
     if not is_noted:
         shutil.rmtree(tmp_path / dledger.NAME / "index")

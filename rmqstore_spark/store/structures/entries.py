@@ -120,16 +120,6 @@ class EntryOrder:
         assert self.last is not None
         return self.last.number + 1 + max(position - self.end, 0) // header
 
-    def has_room(self, later: Entry, begin: int, stopped: int, header: int) -> bool:
-        """Is there room for the entries that are missing before a later one?
-
-        Args:
-            begin: the physical offset of the later one.
-            stopped: that of the first one that is missing, in the same file.
-            header: bytes of an entry's header.
-        """
-        return 0 < (later.number - self.number_at(stopped, header)) * header <= begin - stopped
-
     def _goes_on_with(self, first: Entry | None, position: int, header: int) -> bool:
         """Does an entry at a physical offset go on from the last one?"""
         if first is None or self.last is None:
