@@ -509,10 +509,7 @@ def _trace_text(record: dict[str, Any]) -> str:
 
 def _consumed(store: Snapshot, units: WaitingRows) -> Iterator[Event]:
     """The groups that have consumed beyond the message in its queue, and the groups that have not."""
-    groups: dict[str, list[tuple[str, dict[int, int]]]] = {}
-    for group, topic in store.consumer_offsets:
-        if not group.startswith(_SYSTEM_GROUP):
-            groups.setdefault(topic, []).append((group, store.consumer_offsets[group, topic]))
+    groups = _groups_of(store, units)
     columns = [*_IN_QUEUE, "storeTimestamp"]
     schema = pa.schema([_UNITS.field(name) for name in columns])
     rows = (batch.select(columns) for batch in _without_traces(units))
@@ -525,3 +522,13 @@ def _consumed(store: Snapshot, units: WaitingRows) -> Iterator[Event]:
             if at is not None:
                 event = "consumed" if at > unit["queueOffset"] else "waiting"
                 yield _of(unit, event, f"the group goes on at {at}", group)._replace(timestamp=None)
+
+
+def _groups_of(store: Snapshot, units: WaitingRows) -> dict[str, list[tuple[str, dict[int, int]]]]:
+    """For each topic of the messages the groups that consume it, and how far each has come in its queues."""
+    topics = {topic for batch in _without_traces(units) for topic in batch.column("topic").unique().to_pylist()}
+    groups: dict[str, list[tuple[str, dict[int, int]]]] = {}
+    for (group, topic), offsets in store.offsets_in(topics).items():
+        if not group.startswith(_SYSTEM_GROUP):
+            groups.setdefault(topic, []).append((group, offsets))
+    return groups
