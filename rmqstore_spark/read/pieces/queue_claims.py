@@ -31,8 +31,8 @@ def no_message(reader: SegmentReader, position: int) -> ContradictedError:
 
 def asked_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     """The queues that can have selected messages. Where topics are named, no other directory is listed."""
-    if selection.light is not None:
-        return store.queues.of_topics(sorted(selection.light))
+    if not selection.has_each_once:
+        return store.queues.of_topics(sorted(selection.only_in or ()))
     return _selected(store.queues, store.queues.without_light, selection)
 
 
