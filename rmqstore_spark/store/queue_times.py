@@ -163,12 +163,17 @@ class QueueTimes:
         return None
 
     def _offset_from(self, bounds: QueueBounds, number: int) -> int:
-        """The queue offset of the first message from a unit on; the queue's end where there is none."""
+        """The queue offset of the first message from a unit on; the queue's end where there is none. Where a file of
+        the queue is missing, the log may have the messages of its units, so that they are not passed over."""
         queue = bounds.queue
         if (after := self._end_after_lost(queue, number)) is not None:
             number = QueueCursor(queue, bounds.numbers[-1]).seek(after)
-        unit = queue.any_unit(number)
-        return bounds.end if unit is None else unit.queue_offset
+        if (unit := queue.any_unit(number)) is not None:
+            return unit.queue_offset
+        if queue.is_by_offset:
+            return min(number, bounds.end)
+        after_gap = (block for block in queue.blocks(number, bounds.numbers[-1], over_gaps=True) if len(block))
+        return next((int(block.queue_offsets[0]) for block in after_gap), bounds.end)
 
     def _end_after_lost(self, queue: Queue, number: int) -> int | None:
         """The end of the segment in which a unit points to a lost message; None for any other unit."""

@@ -492,3 +492,18 @@ def test_what_may_not_be_listed_is_told(
     for _ in range(2):
         Store(builder.root).consumequeue()
     assert len([text for text in caplog.messages if text.startswith(f"{denied}: permission denied")]) == 1
+
+
+@pytest.mark.parametrize("asked", [4, 5, 7, 10, 11])
+def test_offsets_at_a_time_within_a_lost_file(tmp_path: Path, asked: int) -> None:
+    """Whoever reads from there gets all messages from that time on, which the log still has."""
+    builder = stores.StoreBuilder(tmp_path, queue_file_size=100)
+    for number in range(12):
+        builder.append("T", b"%d" % number, store_timestamp=stores.FIRST_TIMESTAMP + number)
+    builder.close()
+    (tmp_path / "consumequeue" / "T" / "0" / f"{100:020d}").unlink()
+    store = Store(tmp_path)
+    offset = json.loads(store.offsets_at(stores.FIRST_TIMESTAMP + asked))["T"]["0"]
+    assert 5 <= offset <= asked if asked in (5, 7, 10) else offset == asked  # the queue does not tell which of them
+    found = store.messages(["queueOffset"], startingOffsets={"T": {"0": offset}}).read_all()
+    assert found.column("queueOffset").to_pylist() == list(range(offset, 12))
