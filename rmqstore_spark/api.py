@@ -335,7 +335,8 @@ class Store(TableMethods):
             groupOffset: by group a place: `"earliest"`, `"latest"` or a time, as for `startingTimestamp`, in all queues
                 of the topics that the group has consumed, without its retry topic; or the offset in each queue,
                 `{"topic": {0: 17}}`, -2 for earliest and -1 for latest.
-            dry_run: True to change nothing.
+            dry_run: True to change nothing. Then the store may also be of a kind that is not written to, as with its
+                queues or offsets in RocksDB: `copy(target, groupOffset=...)` makes one with these offsets.
 
         Returns:
             A `pyarrow.Table` with a row for each queue that is set: group, topic, queueId, consumerOffset (so far),
@@ -343,7 +344,8 @@ class Store(TableMethods):
 
         Raises:
             OptionError: a group, topic, queue or offset that the store does not have.
-            RmqStoreError: a broker runs on the store, or its offsets are in RocksDB. The store is unchanged.
+            RmqStoreError: a broker runs on the store, or it is of a kind that is not written to. The store is
+                unchanged.
         """
         from rmqstore_spark.jobs.set_offsets import set_offsets
         from rmqstore_spark.query.copy_options import parse_copy_options

@@ -21,7 +21,7 @@ _MOST_OF_PATH = 40  # cells that a path gets before other columns
 _MOST_LINES = 4  # of a text in the last column
 _LONGEST = 200  # characters of a text that are shown
 _ROWS_MEASURED = 1000
-_SPACE = 2  # between columns
+SPACE = 2  # between columns
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -72,7 +72,7 @@ def show_rows(
     is_right = {name: _is_right(schema.field(name)) for name in widths}
 
     *_, lowest = widths
-    indent = " " * (sum(widths.values()) + _SPACE * (len(widths) - 1) - widths[lowest])
+    indent = " " * (sum(widths.values()) + SPACE * (len(widths) - 1) - widths[lowest])
 
     def show(row: dict[str, Any], style: str = "") -> None:
         line = Text(style=style)
@@ -83,7 +83,7 @@ def show_rows(
             if name == lowest:
                 shown, *below = _in_lines(shown, width)
             line.append(_sized(shown, width), _STYLES.get(text, ""))
-            line.append(" " * _SPACE)
+            line.append(" " * SPACE)
         line.rstrip()
         out.print(line, soft_wrap=True)
         for text in below:
@@ -91,7 +91,7 @@ def show_rows(
 
     show({name: name for name in widths}, "bold")
     rule = "-" if out.options.ascii_only else "─"
-    out.print(rule * (sum(widths.values()) + _SPACE * (len(widths) - 1)), soft_wrap=True)
+    out.print(rule * (sum(widths.values()) + SPACE * (len(widths) - 1)), soft_wrap=True)
     for row in first:
         show(row)
     for row in rows if limit is None else ():
@@ -136,7 +136,7 @@ def _say(out: Console, text: str) -> None:
         print(line, file=sys.stderr)
 
 
-def print_indented(out: Console, text: str, style: str = "", indent: int = _SPACE) -> None:
+def print_indented(out: Console, text: str, style: str = "", indent: int = SPACE) -> None:
     """Print a line behind two spaces; at a terminal in several ones, where it is longer, each behind two spaces."""
     width = max(_LEAST, out.width - indent) if out.is_terminal else len(text) + 1
     for line in _in_lines(text, width, len(text)):
@@ -167,7 +167,7 @@ def _in_lines(text: str, width: int, most: int = _MOST_LINES) -> list[str]:
 def width_before(table: pa.Table, most: int) -> int:
     """The cells of a line of so many that a table's columns take before another one, where that one needs space."""
     _, _, easy = _wanted(table.schema, list(_rows(iter(table.slice(0, _ROWS_MEASURED).to_batches()))), most)
-    return sum(width + _SPACE for width in easy.values())
+    return sum(width + SPACE for width in easy.values())
 
 
 def _wanted(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[dict[str, int], ...]:
@@ -192,11 +192,11 @@ def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int, last: str
     """
     needed, tight, easy = _wanted(schema, rows, most)  # the last column, which may go on below itself, needs less
     names = list(schema.names)
-    while len(names) > 1 and sum(easy[name] + _SPACE for name in names[:-1]) + tight[names[-1]] > most:
+    while len(names) > 1 and sum(easy[name] + SPACE for name in names[:-1]) + tight[names[-1]] > most:
         empty = [name for name in names[1:] if name != last and not any(cell(row[name]) for row in rows)]
         names.remove(empty[-1] if empty else names[-1 if last is None or len(names) == 2 else -2])
     least_of = {name: easy[name] for name in names[:-1]} | {names[-1]: tight[names[-1]]}
-    room = most - sum(least_of[name] + _SPACE for name in names) + _SPACE
+    room = most - sum(least_of[name] + SPACE for name in names) + SPACE
     widths = {}
     for name in sorted(names, key=lambda name: needed[name] - least_of[name]):  # the narrowest get the width they need
         others = sum(needed[other] > least_of[other] for other in names if other not in widths)

@@ -7,13 +7,14 @@ import click
 import pyarrow as pa
 
 from rmqstore_spark.amounts import duration_text, size_text
-from rmqstore_spark.cli.screen import RIGHT, WHOLE, console, print_indented, width_before
+from rmqstore_spark.cli.screen import RIGHT, SPACE, WHOLE, cell, console, print_indented, shortened, width_before
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.growth import DAY, growth
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.times import time_texts
 
 _WIDTH, _LEAST_WIDTH = 20, 4  # cells of the longest bar
+_LEAST_NAME = 8  # cells
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _CHARACTERS = {"hour": len("2026-11-21 14:00"), "day": len("2026-11-21")}
 _YEARS = 100 * 365 * DAY  # ms: what takes longer has no date
@@ -32,13 +33,32 @@ def with_shares(found: pa.Table, by: str, width: int) -> pa.Table:
     shown = found.select([name.strip() for name in by.split(",")])
     for name in _CHARACTERS.keys() & set(shown.column_names):
         shown = _with_short_times(shown, name)
-    sizes = pa.field("size", pa.string(), metadata=RIGHT)
-    shown = shown.append_column(sizes, pa.array(map(size_text, nbytes), pa.string()))
+    sizes = pa.array(map(size_text, nbytes), pa.string())
+    shown = _with_room(shown, width - max(map(len, sizes.to_pylist())))
+    shown = shown.append_column(pa.field("size", pa.string(), metadata=RIGHT), sizes)
     shown = shown.append_column("messages", found.column("messages"))
     room = width - width_before(shown, width) - len("100.0 % ")
     cells = min(_WIDTH, room) if room >= _LEAST_WIDTH else 0
     shares = [f"{each / whole * 100:5.1f} % {bar(each / most, cells)}".rstrip() for each in nbytes]
     return shown.append_column(pa.field("share", pa.string(), metadata=WHOLE), pa.array(shares, pa.string()))
+
+
+def _with_room(shown: pa.Table, width: int) -> pa.Table:
+    """The table with names as short as they have to be, so that what stands behind them is shown at a narrow terminal.
+
+    Args:
+        width: the cells of a line that are there for the table.
+    """
+    names = [field.name for field in shown.schema if pa.types.is_string(field.type) and not field.metadata]
+    if not names or width_before(shown, width) <= width:
+        return shown
+    others = shown.drop_columns(names)
+    room = width - (width_before(others, width) if others.num_columns else 0)
+    least = max(_LEAST_NAME, room // len(names) - SPACE)
+    for name in names:
+        texts = [None if text is None else shortened(cell(text), least) for text in shown[name].to_pylist()]
+        shown = shown.set_column(shown.column_names.index(name), name, pa.array(texts, pa.string()))
+    return shown
 
 
 def _with_short_times(shown: pa.Table, name: str) -> pa.Table:
@@ -74,11 +94,10 @@ def show_growth(store: Snapshot, is_named: bool) -> None:
     if found is None:
         click.echo(one_line(f"{name}store times do not tell how fast the log grows"))
         return
-    told = (
-        f"the log grew by {size_text(found.nbytes)} in {duration_text(found.millis)}: {size_text(found.per_day)} a day"
-    )
+    told = f"the log grew by {size_text(found.nbytes)} in {duration_text(found.millis)}"
+    told += f": {size_text(found.per_day)} a day" if found.is_telling else ", which is too short to tell a rate"
     until = found.until_full
-    if found.free is not None and until is not None:
+    if found.is_telling and found.free is not None and until is not None:
         told += f"; {size_text(found.free)} are free on its disk, which is full"
         told += f" in {duration_text(until)}" if until < _YEARS else " in more than 100 years"
         if until < _YEARS:

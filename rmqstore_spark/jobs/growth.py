@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rmqstore_spark.store.snapshot import Snapshot
 
 DAY = 24 * 3600 * 1000  # ms
+_LEAST = 10 * 1000  # ms: what came in less time tells nothing of a day
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Growth:
     nbytes: int
     millis: int
     free: int | None
+
+    @property
+    def is_telling(self) -> bool:
+        """Is the time long enough to tell how fast the log grows?"""
+        return self.millis >= _LEAST
 
     @property
     def per_day(self) -> float:

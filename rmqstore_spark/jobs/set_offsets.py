@@ -13,8 +13,10 @@ from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.jobs.starts import Started, as_table, starts_of
 from rmqstore_spark.query.copy_values import Start
 from rmqstore_spark.store.format.clock import milliseconds_now
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import MEMBERS, OFFSETS, Table, read
+from rmqstore_spark.store.structures.kinds import is_writable
 from rmqstore_spark.write.build.topics import next_version
 from rmqstore_spark.write.config_file import NewConfig, change_config
 
@@ -27,7 +29,8 @@ def set_offsets(root: str, starts: Mapping[str, Start], is_tried: bool) -> pa.Ta
     Args:
         root: the store directory, absolute.
         starts: by group.
-        is_tried: whether the store stays as it is.
+        is_tried: whether the store stays as it is. Then it may be of any kind: what is found is what a copy with the
+            same option would have.
 
     Returns:
         A row for each queue whose offset is set (starts.SCHEMA).
@@ -43,6 +46,8 @@ def set_offsets(root: str, starts: Mapping[str, Start], is_tried: bool) -> pa.Ta
         found[:] = starts_of(store, starts, _ASKED)
         return NewConfig({name: _changed(table, found)})
 
+    if is_tried and not is_writable(root, Files()):
+        return as_table(starts_of(Snapshot.find(root, Files()), starts, _ASKED))
     change_config(root, make, is_tried)
     return as_table(found)
 

@@ -9,7 +9,7 @@ from typing import Any
 from rmqstore_spark.errors import quoted
 from rmqstore_spark.query.instants import Instant, parse_instant
 from rmqstore_spark.query.option_texts import refuse_no_text
-from rmqstore_spark.query.option_values import Offsets, Word, parse_object, parse_properties, parse_stream_start
+from rmqstore_spark.query.option_values import WORDS, Offsets, Word, parse_object, parse_offsets, parse_properties
 
 # Where a consumer group goes on: a word or a time in all queues of the topics that it consumes, or offsets of queues.
 Start = Word | Instant | Offsets
@@ -32,11 +32,9 @@ def _place(group: str, value: Any) -> Start:
     """One group's place."""
     text = (value if isinstance(value, str) else json.dumps(value)).strip().removeprefix("@")
     try:
-        if text.startswith("{") or text.lower() in ("earliest", "latest"):
-            found = parse_stream_start(text)
-            assert not hasattr(found, "group")
-            return found
-        return parse_instant(text)
+        if (word := text.lower()) in WORDS:
+            return word
+        return parse_offsets(text, WORDS, "offsets of queues,") if text.startswith("{") else parse_instant(text)
     except ValueError as why:
         raise ValueError(f"for group {quoted(group)} {_PLACE} ({why!s:.300})") from None
 

@@ -26,6 +26,8 @@ _MOST_QUEUE_ID = (1 << 31) - 1
 Offsets = dict[str, dict[int, int]]
 Word = Literal["earliest", "latest"]
 
+WORDS: dict[Word, int] = {"earliest": EARLIEST, "latest": LATEST}  # each with the number that means the same
+
 _GROUP = "group:"
 _BY = ("topic", "queueId", "tag", "bornHost", "storeHost", "hour", "day")  # columns of table usage
 _STARTS = "earliest, group:NAME, in a stream also latest,"
@@ -114,7 +116,7 @@ def parse_starting_offsets(text: str) -> Offsets | GroupOffsets:
         if not group:
             raise ValueError(f"the name of a consumer group after {_GROUP!r}")
         return GroupOffsets(group)
-    return _parse_offsets(text, {"earliest": EARLIEST}, _STARTS)
+    return parse_offsets(text, {"earliest": EARLIEST}, _STARTS)
 
 
 def parse_stream_start(text: str) -> "Offsets | GroupOffsets | Word":
@@ -124,16 +126,16 @@ def parse_stream_start(text: str) -> "Offsets | GroupOffsets | Word":
         return word  # type: ignore[return-value]
     if text.strip().startswith(_GROUP):
         return parse_starting_offsets(text)
-    return _parse_offsets(text, {"earliest": EARLIEST, "latest": LATEST}, _STARTS)
+    return parse_offsets(text, WORDS, _STARTS)
 
 
 def parse_ending_offsets(text: str) -> Offsets:
     """`endingOffsets`: `latest`, which is {}, or JSON."""
-    return _parse_offsets(text, {"latest": LATEST}, "latest")
+    return parse_offsets(text, {"latest": LATEST}, "latest")
 
 
-def _parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets:
-    """Parse offsets.
+def parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets:
+    """Parse the offsets of queues.
 
     Args:
         words: the words that may stand for all queues, and the number that means the same of one queue.

@@ -68,6 +68,16 @@ def test_what_fills_the_disk_is_on_the_screen(store: Path) -> None:
     assert re.fullmatch(r"\S+ +\d{4}-\d\d-\d\d \d\d:00 +[\d.]+ \S+ +\d+.*", lines[2])
 
 
+@pytest.mark.parametrize("by", ["topic", "topic,hour", "tag,topic"])
+def test_what_fills_the_disk_is_on_a_narrow_screen(by: str, long_names: Path) -> None:
+    """In 40 columns: sizes are there, names are cut, and what is left out is said."""
+    ran = at_terminal(40, "usage", long_names, "--by", by)
+    lines = ESCAPE.sub("", ran.out).split("\r")[-1].splitlines()
+    assert lines[0].split()[: len(by.split(",")) + 1] == [*by.split(","), "size"]
+    assert all(re.search(r"[\d.]+ (KiB|bytes)", line) for line in lines[2:3])
+    assert max(map(cell_len, lines)) <= 40
+
+
 @pytest.fixture(scope="module")
 def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Long names that begin and end alike, and long texts."""

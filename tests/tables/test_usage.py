@@ -252,6 +252,18 @@ def test_growth(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.until_full == int(1_000_000 * found.millis / found.nbytes)
 
 
+def test_growth_of_a_moment(tmp_path: Path) -> None:
+    """What came in less than ten seconds tells nothing of a day."""
+    for millis, told in ((45, ", which is too short to tell a rate\n"), (10_000, " a day; ")):
+        builder = stores.StoreBuilder(tmp_path / str(millis))
+        for passed in (0, millis):
+            builder.append(store_timestamp=stores.FIRST_TIMESTAMP + passed)
+        builder.close()
+        (line,) = run("usage", str(builder.root)).out.splitlines(keepends=True)[-1:]
+        assert told in line
+        assert ("full" in line) == (millis == 10_000)
+
+
 def test_growth_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert job.growth(Snapshot.find(str(tmp_path), reading.new_files())) is None

@@ -133,6 +133,7 @@ def test_expired_messages(root: Path) -> None:
         ({}, "option 'groupOffset': expected"),
         ("billing", "option 'groupOffset': expected GROUP=PLACE"),
         ("billing=group:audit", "expected for group 'billing'"),
+        ({"billing": {"Orders": {0: -3}}}, "0 of topic 'Orders' an offset, or -2 (earliest) or -1 (latest))"),
         ('{"billing": "latest", "billing": "earliest"}', "each name once"),
         (5, "option 'groupOffset': expected a mapping"),
     ],
@@ -142,6 +143,7 @@ def test_what_is_not_there(root: Path, given: Any, told: str) -> None:
     with pytest.raises(OptionError) as why:
         Store(root).set_offsets(given)
     assert told in str(why.value)
+    assert "group:NAME" not in str(why.value), "no place of a group, but of reads"
     assert "\n" not in str(why.value)
     assert state(root) == before
 
@@ -179,16 +181,21 @@ def test_two_files_of_offsets(root: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata"])
 def test_offsets_in_rocksdb(tmp_path: Path, name: str) -> None:
-    """Refused by name; a copy has them in a file, with the group where it is put."""
+    """Refused by name; a copy has them in a file, with the group where it is put, as a dry run says."""
     source, _ = flavours.unpack(name, tmp_path)
     row = next(row for row in Store(source).offsets().to_pylist() if not row["topic"].startswith(("%", "rmq", "RMQ")))
     group = row["group"]
     before = state(source)
-    for is_tried in (True, False):
-        with pytest.raises(NotAStoreError, match=r"RocksDB: expected them in files.*copy"):
-            Store(source).set_offsets({group: "earliest"}, dry_run=is_tried)
+    with pytest.raises(NotAStoreError, match=r"RocksDB: expected them in files.*copy"):
+        Store(source).set_offsets({group: "earliest"})
+    ran = run("set-offsets", source, "--group-offset", f"{group}=earliest", "--dry-run", "--format", "json")
+    assert ran.err.endswith("would be set in a copy, which rmqstore copy makes with the same --group-offset\n")
     assert state(source) == before
     Store(source).copy(tmp_path / "copy", groupOffset={group: "earliest"})
+    made = offsets(tmp_path / "copy")
+    shown = [json.loads(line) for line in ran.out.splitlines()]
+    assert shown
+    assert all(made[f"{each['topic']}@{group}"][str(each["queueId"])] == each["newOffset"] for each in shown)
     Store(tmp_path / "copy").set_offsets({group: "earliest"})
     found = offsets(tmp_path / "copy")[f"{row['topic']}@{group}"]
     assert found[str(row["queueId"])] == row["minOffset"]
