@@ -2,8 +2,8 @@
 
 A search along each queue answers for one physical offset. Where a long part of the log's end is damaged there are many
 such offsets, so once the searches have cost as much as reading all queues would, that is done: of the queues whose
-physical offsets ascend without an exception, the units that point into the segment are put in order, and answer for
-all that follow. In the others each offset is searched for.
+physical offsets ascend without an exception, the units that point into the next part of the segment are put in order,
+and answer for all that follow there. In the others each offset is searched for.
 """
 
 import bisect
@@ -27,6 +27,8 @@ from rmqstore_spark.store.structures.segments import Segment, index_of
 
 _SEARCH = 256 * 1024  # bytes of queues that are read in about the time of a search in one
 _FEW = 8  # searches in each queue
+_PART = 32 * 1024 * 1024  # bytes of the log for which units, of 32 bytes and more, are in memory
+_MOST_KNOWN = 1024  # answers that are kept: the last ones are asked for again
 
 _Longs = npt.NDArray[np.int64]
 
@@ -72,6 +74,8 @@ class ClaimSearch:
         for claim in found(position, head):
             claims.append(claim)
             yield claim
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
         self._known[position] = claims
 
     def _is_worth_reading(self) -> bool:
@@ -131,9 +135,9 @@ class ClaimSearch:
     # ---- many
 
     def _read(self, position: int) -> "_Table":
-        """The table of what the queues say of a segment from a physical offset on."""
+        """The table of what the queues say of a part of a segment from a physical offset on."""
         index = index_of(self._segments, position)
-        positions = range(position, position if index is None else self._segments[index].end)
+        positions = range(position, position if index is None else min(self._segments[index].end, position + _PART))
         parts, others = [np.zeros((4, 0), np.int64)], dict[int, Queue]()
         for number, queue in enumerate(self._every):
             found = _pointing_into(queue, positions)

@@ -8,7 +8,7 @@ configuration every topic counts.
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,8 @@ _COLUMNS = ["topic", "queueId", "queueOffset", "sysFlag", "commitLogOffset", "st
 _MOST_UNITS = 10_000_000
 _MOST_STRETCHES = 5000  # of a queue in a segment
 _MOST_BYTES = 256 * 1024 * 1024  # of the log
+_NEAR = 16 * 1024  # bytes of the log that take less time than to begin anew behind them
+_RANGES_AT_ONCE = 1024
 
 
 class Unqueued(NamedTuple):
@@ -52,8 +54,8 @@ def unqueued(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterat
     Args:
         known: the existing selected queues, with the bounds that their files have.
     """
-    ranges = list(_unknown(store, selection, known))
-    if not ranges:
+    ranges = _unknown(store, selection, known)
+    if not (some := tuple(itertools.islice(ranges, _RANGES_AT_ONCE))):
         return
     rows = known.rows
     wanted = Selection(topic=selection.topic, assigned=selection.assigned)
@@ -61,7 +63,9 @@ def unqueued(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterat
         arrow_schema(_COLUMNS), "DROPMALFORMED", verify_crc=False, decompress=False, selection=wanted
     )
     topics = {*store.known_topics, *store.consumed_topics} if store.topics else None
-    for batch in read_task(Task(tuple(ranges)), settings):
+    following = iter(lambda: tuple(itertools.islice(ranges, _RANGES_AT_ONCE)), ())
+    tasks = map(Task, itertools.chain([some], following))
+    for batch in (batch for task in tasks for batch in read_task(task, settings)):
         columns = [*batch.columns[:5], batch.column(5).cast(pa.int64())]
         for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):
             if is_queued(flags) and (topics is None or topic in topics):
@@ -96,8 +100,21 @@ def _unknown(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterat
         if not is_sign:
             return
     for some, r in zip(gaps, ranges, strict=True):
-        for start, stop in some:
+        for start, stop in _joined(some):
             yield Scanned(r.segment, start, stop, store)
+
+
+def _joined(gaps: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same parts of the log, those near each other as one: a damaged log has very many. Messages between them are
+    in their queues, as is found when they are read."""
+    start = stop = 0
+    for begin, end in gaps:
+        if stop and begin - stop > _NEAR:
+            yield start, stop
+            stop = 0
+        start, stop = start if stop else begin, end
+    if stop:
+        yield start, stop
 
 
 def _are_many(store: Snapshot, segments: int) -> bool:

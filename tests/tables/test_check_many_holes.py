@@ -17,8 +17,11 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.tables.check import lost
 from rmqstore_spark.tables.check.damaged import Damaged
+from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.lost import Hole, Holes
+from rmqstore_spark.tables.check.moment import moment_of
 from rmqstore_spark.tables.check.problems import Finding
+from rmqstore_spark.tables.check.queue_units import QueueStretch
 from rmqstore_spark.tables.check.table import CHECK
 
 
@@ -89,3 +92,39 @@ def test_damaged(rng: random.Random) -> None:
         damaged.add(start, stop)
     for position in range(202):
         assert (position in damaged) == any(start <= position < stop for start, stop in some)
+
+
+def test_runs_take_no_memory_of_their_own(tmp_path: Path) -> None:
+    """A damaged log has a run of units for each damage: a queue's units are compared as if they were one run."""
+
+    def most(every: int) -> int:
+        builder = stores.StoreBuilder(tmp_path / str(every), 1 << 20, 20 * 600)
+        for _ in range(600):
+            builder.append()
+        builder.close()
+        store = Snapshot.find(str(builder.root), Files())
+        queues, damaged = QueueStretch(store, LogView(str(builder.root), [], Files(), moment_of(store))), Damaged()
+        dispatcher = queues.expected.dispatcher(False)
+        data = (builder.root / "commitlog" / f"{0:020}").read_bytes()
+        for number, each in enumerate(builder.messages):
+            if number % every == 1:
+                damaged.add(each.position, each.end)
+            else:
+                dispatcher.dispatch(
+                    data,
+                    base=0,
+                    position=each.position,
+                    stop=each.end,
+                    segment_end=1 << 20,
+                    verify_crc=False,
+                    most=1,
+                )
+        found = dispatcher.finish()
+        assert len(found.run_queue) == max(2, 600 // every)
+        tracemalloc.start()
+        assert list(queues.check(found, dispatcher.queues, store.end, damaged)) == []
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert most(2) < most(600) + 64 * 1024

@@ -5,7 +5,7 @@ queues are hints: to be right, ask the log for that unit and the next one.
 Source: org.apache.rocketmq.store.queue.BatchConsumeQueue.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -52,9 +52,9 @@ class BatchQueue(Queue):
         unit = self.unit(QueueCursor(self).seek(header.position))
         return unit if unit is not None and unit.position == header.position else None
 
-    def in_places_of(self, expected: Sequence[QueueBlock]) -> Iterator[tuple[QueueBlock, QueueBlock]]:
+    def in_places_of(self, expected: Iterable[QueueBlock]) -> Iterator[tuple[QueueBlock, QueueBlock]]:
         """As of any queue, in one part; -1 is the number in the places of units that the queue does not have."""
-        units = QueueBlock.joined(expected)
+        units = QueueBlock.joined(list(expected))
         units = units.only(units.are_messages)  # a broker takes no message whose number of messages it cannot read
         positions, first = np.unique(units.positions, return_index=True)
         units = units.only(first)

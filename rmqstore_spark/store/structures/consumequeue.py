@@ -6,7 +6,7 @@ Source: org.apache.rocketmq.store.ConsumeQueue.
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from rmqstore_spark.store.structures.proofs import Proof, proof_of
 
 UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
 FEW_UNITS = 128  # units that are read in one request rather than searched
+_NEAR = 32  # units that are read for nothing rather than a file opened once more
 _PROVED = 12  # bytes: position and size. A broker that is writing the unit may not have written what follows.
 _RECOVERED_FILES = 3  # of a queue
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 2048, 64 * 1024  # units per read in a walk along a queue: from small to large
@@ -328,19 +329,33 @@ class Queue:
         """The unit in the place of a message's unit; None where there is none."""
         return self.unit(header.queue_offset)
 
-    def in_places_of(self, expected: Sequence[QueueBlock]) -> Iterator[tuple[QueueBlock, QueueBlock]]:
+    def in_places_of(self, expected: Iterable[QueueBlock]) -> Iterator[tuple[QueueBlock, QueueBlock]]:
         """Units that follow from the log, in parts; and in the place of each the queue's own unit, which is not in use
         where the queue has none. Both have one length.
 
         Args:
-            expected: units in a row, numbered by their queue offsets.
+            expected: units, numbered by their queue offsets.
         """
         for units in expected:
-            first, data = int(units.numbers[0]), bytearray(len(units) * self.unit_size)
-            for number, part in self.chunks(first, first + len(units), at_once=len(units), over_gaps=True):
-                at = (number - first) * self.unit_size
-                data[at : at + len(part)] = part
-            yield units, self.parsed(data, first)
+            yield units, self.numbered(units.numbers)
+
+    def numbered(self, numbers: npt.NDArray[np.int64]) -> QueueBlock:
+        """The units with some numbers, not in use where the queue has none. Those that are near each other are read
+        together."""
+        data = np.zeros((len(numbers), self.unit_size), np.uint8)
+        edges = np.flatnonzero(are_far(numbers[:-1], numbers[1:])) + 1
+        for begin, end in itertools.pairwise([0, *edges.tolist(), len(numbers)] if len(numbers) else ()):
+            some = numbers[begin:end]
+            first, stop = int(some[0]), int(some[-1]) + 1
+            for number, part in self.chunks(first, stop, at_once=stop - first, over_gaps=True):
+                rows = np.frombuffer(part, np.uint8).reshape(-1, self.unit_size)
+                here = slice(*np.searchsorted(some, [number, number + len(rows)]).tolist())
+                data[begin:end][here] = rows[some[here] - number]
+        units = self.parsed(data.reshape(-1).data)
+        units.numbers = numbers
+        if self.is_by_offset:
+            units.queue_offsets = numbers
+        return units
 
     def are_after_end(self, units: QueueBlock, is_left: bool) -> npt.NDArray[np.bool_]:
         """Which of these units, which follow from the log, come after those that a broker takes for the queue's.
@@ -484,6 +499,12 @@ class Queue:
         unit."""
         inside = (file for file in reversed(self.in_files) if file.first <= number < file.end)
         return next(((file.path, (number - file.first) * self.unit_size) for file in inside), None)
+
+
+def are_far(numbers: npt.NDArray[np.int64], following: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which numbers of units are followed by one that is less, or too far off for both units to be read at once?"""
+    are_far: npt.NDArray[np.bool_] = (following - numbers).astype(np.uint64) > _NEAR
+    return are_far
 
 
 def path_of_file(directory: str, start: int) -> str:

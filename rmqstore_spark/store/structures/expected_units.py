@@ -30,9 +30,13 @@ class ExpectedUnits:
         """What makes the units, and with them the items of an index."""
         return Dispatcher(index_tags=index_tags, light_queues=True, batch_topics=self._batch_topics)
 
-    def parsed(self, topic: str, units: memoryview, queue_offset: int) -> QueueBlock:
-        """Units in a row that the dispatcher has made for a queue of a topic, numbered by their queue offsets."""
-        return QueueBlock.of(units, queue_offset, topic in self._batch_topics)
+    def parsed(self, topic: str, units: memoryview, queue_offsets: npt.NDArray[np.int64]) -> QueueBlock:
+        """Units that the dispatcher has made for a queue of a topic, numbered by their queue offsets."""
+        found = QueueBlock.of(units, 0, topic in self._batch_topics)
+        found.numbers = queue_offsets
+        if topic not in self._batch_topics:
+            found.queue_offsets = queue_offsets
+        return found
 
     def differ(self, topic: str, units: QueueBlock, actual: QueueBlock) -> npt.NDArray[np.bool_]:
         """Which of a queue's units differ from the expected ones, except in their tagsCodes. What the expected ones do

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from native_io import Dispatcher, Filter
 from rmqstore_spark.kept import kept
+from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.plan.split import SplitPoints
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.format.units import Run
@@ -17,6 +19,7 @@ from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.moment import Moment, first_segment
 
+_WINDOW = 16 << 20  # bytes of the log that are searched for damage at once
 _FAR = 1 << 30  # bytes of the log that are searched for messages that may be missing
 
 
@@ -33,7 +36,9 @@ class LogView:
     def __init__(self, root: str, commitlogs: list[str], files: Files, moment: Moment) -> None:
         self._where = root, files, commitlogs
         self.moment = moment
-        self._damaged: dict[int, Damaged] = {}
+        self._split_points = SplitPoints()
+        self._damaged: dict[int, Damaged] = {}  # around each window of the log that was asked for, by its start
+        self._read: dict[tuple[int, int], Damaged] = {}  # in each part of the log that was read: of several windows
 
     @kept
     def store(self) -> Snapshot:
@@ -78,16 +83,22 @@ class LogView:
         extent = self.store.log.extent_at(position)
         if extent is None:
             return self.start <= position < self.end
-        return position in self._damaged_in(extent)
+        start = extent.start + (position - extent.start) // _WINDOW * _WINDOW
+        if start not in self._damaged:
+            whole = Range(extent.segment, extent.start, extent.stop, self.store)
+            part = self._split_points.around(whole, start, min(start + _WINDOW, extent.stop) - 1)
+            self._damaged[start] = self._damaged_in(part)
+        return position in self._damaged[start]
 
-    def _damaged_in(self, extent: Extent) -> Damaged:
-        if extent.start not in self._damaged:
-            damaged = self._damaged[extent.start] = Damaged()
-            with self.store.reader(extent.segment) as reader:
-                for found in self.store.past_damage(reader).select(extent.start, extent.stop, _nothing()):
+    def _damaged_in(self, part: Range) -> Damaged:
+        """The damage in a part of the log that begins and ends where units do."""
+        if (part.start, part.stop) not in self._read:
+            damaged = self._read[part.start, part.stop] = Damaged()
+            with self.store.reader(part.segment) as reader:
+                for found in self.store.past_damage(reader).select(part.start, part.stop, _nothing()):
                     if isinstance(found, Damage):
                         damaged.add(found.start, found.stop)
-        return self._damaged[extent.start]
+        return self._read[part.start, part.stop]
 
     def present(self, wanted: Offsets, start: int, stop: int) -> Offsets:
         """The wanted messages that are in the last gibibyte of a part of the log, which begins with the segment of

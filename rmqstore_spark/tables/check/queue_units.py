@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import Dispatched
-from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, UNIT_SIZE, QueueBlock, QueueUnit
+from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, QueueBlock, QueueUnit
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.queue_members import Offsets
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.consumequeue import Queue, are_far
 from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.structures.expected_units import ExpectedUnits
 from rmqstore_spark.store.structures.layout import queue_path
@@ -47,11 +47,51 @@ class Candidate(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """What a stretch of the log has for a queue: units in a row, each run with the queue offset of its first one."""
+    """What a stretch of the log has for a queue: units in runs, of which a damaged log has very many.
+
+    Attributes:
+        units: those of all runs.
+        offsets: the queue offset of the first unit of each run.
+        counts: the number of units of each run.
+    """
 
     topic: str
     queue_id: int
-    runs: list[tuple[int, memoryview]]
+    units: memoryview
+    offsets: _Longs
+    counts: _Longs
+
+    @classmethod
+    def each(cls, found: Dispatched, names: list[tuple[str, int]]) -> "Iterator[_Runs]":
+        """Those of each queue.
+
+        Args:
+            names: topic and queueId of the queues by their numbers.
+        """
+        units, ends = found.units.data, np.cumsum(found.run_count * found.run_size)
+        edges = np.flatnonzero(np.diff(found.run_queue)) + 1
+        begin = 0
+        for first, stop in itertools.pairwise([0, *edges.tolist(), len(ends)] if len(ends) else ()):
+            end, runs = int(ends[stop - 1]), slice(first, stop)
+            yield cls(
+                *names[int(found.run_queue[first])], units[begin:end], found.run_offset[runs], found.run_count[runs]
+            )
+            begin = end
+
+    @property
+    def numbers(self) -> _Longs:
+        """The queue offset of each unit."""
+        begins = np.cumsum(self.counts) - self.counts
+        numbers: _Longs = np.repeat(self.offsets - begins, self.counts) + np.arange(int(self.counts.sum()))
+        return numbers
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The first and the last queue offset of runs that are near each other."""
+        lasts = self.offsets + self.counts - 1
+        begins = np.append(0, np.flatnonzero(are_far(lasts[:-1], self.offsets[1:])) + 1)
+        ends = np.append(begins[1:], len(lasts)) - 1
+        return list(zip(self.offsets[begins].tolist(), lasts[ends].tolist(), strict=True))
 
 
 class QueueStretch:
@@ -69,6 +109,7 @@ class QueueStretch:
         self._store = store
         self._view = view
         self._late: list[tuple[Queue, QueueBlock]] = []  # units that a broker will still make
+        self._last = Damaged()  # the damage of the stretch before
         self.expected = ExpectedUnits.of(store.queues)
 
     def check(self, found: Dispatched, names: list[tuple[str, int]], stop: int, damaged: Damaged) -> Iterator[Finding]:
@@ -81,21 +122,22 @@ class QueueStretch:
             damaged: the stretch's damage.
         """
         extra: list[Candidate] = []
-        runs = itertools.groupby(found.runs(), key=lambda run: run[0])
-        of_queues = ((*names[number], [run[1:] for run in of_queue]) for number, of_queue in runs)
-        while some := [_Runs(*each) for each in itertools.islice(of_queues, _QUEUES_AHEAD)]:
+        of_queues = _Runs.each(found, names)
+        while some := list(itertools.islice(of_queues, _QUEUES_AHEAD)):
             self._fetch_ahead(some)
             for each in some:
                 queue, units = self._queue_of(each), self._units_of(each)
                 if queue is None:
-                    position = units[0][0].position
+                    position = next(units)[0].position
                     yield Finding("impossibleTopic", position=position, topic=each.topic, queue_id=each.queue_id)
                 elif queue.is_expected:
-                    pairs = list(queue.in_places_of(units))
-                    for right, there in pairs:
+                    least = 0
+                    for right, there in queue.in_places_of(units):
                         yield from self._check_units(queue, right, there)
-                    extra += self._before(queue, [there for _, there in pairs])
-        yield from extra_units(self._view, extra, stop, damaged)
+                        extra += self._before(queue, there.numbers, least, damaged)
+                        least = next((number + 1 for number in reversed(there.numbers.tolist()) if number >= 0), least)
+        yield from extra_units(self._view, extra, stop)
+        self._last = damaged
 
     def _queue_of(self, runs: _Runs) -> Queue | None:
         """The queue of units; None where there can be none."""
@@ -104,9 +146,13 @@ class QueueStretch:
             return None
         return self._store.queues.dispatched_to(topic, queue_id) or self._without_files(topic, queue_id)
 
-    def _units_of(self, runs: _Runs) -> list[QueueBlock]:
-        """Units in a row, numbered by their queue offsets."""
-        return [self.expected.parsed(runs.topic, units, offset) for offset, units in runs.runs]
+    def _units_of(self, runs: _Runs) -> Iterator[QueueBlock]:
+        """Units, numbered by their queue offsets, so many at a time."""
+        numbers = runs.numbers
+        size = len(runs.units) // len(numbers)
+        for at in range(0, len(numbers), _MOST_AT_ONCE):
+            some = slice(size * at, size * (at + _MOST_AT_ONCE))
+            yield self.expected.parsed(runs.topic, runs.units[some], numbers[at : at + _MOST_AT_ONCE])
 
     def _fetch_ahead(self, some: "list[_Runs]") -> None:
         """Ask for what check() of some queues reads of these, and then of the log: the messages of the units before
@@ -115,12 +161,12 @@ class QueueStretch:
         if not files.is_slow:
             return
         asked = [
-            (queue, offset, len(units) // UNIT_SIZE)
+            (queue, first, last)
             for each in some
             if (queue := self._store.queues.queue(each.topic, each.queue_id)) is not None and queue.is_in_files
-            for offset, units in each.runs
+            for first, last in each.spans
         ]
-        ends = ((queue, n) for queue, first, count in asked for n in (first - 1, first, first + max(count, 1) - 1))
+        ends = ((queue, n) for queue, first, last in asked for n in (first - 1, first, last))
         files.prefetch(place for queue, n in ends if (place := queue.place_of(n)) is not None)
         before = (queue.any_unit(first - 1) for queue, first, _ in asked if first > 0)
         at = sorted(unit.position for unit in before if unit is not None and unit.is_message)
@@ -223,12 +269,32 @@ class QueueStretch:
 
     # ---- units that no message has
 
-    def _before(self, queue: Queue, there: list[QueueBlock]) -> Iterator[Candidate]:
-        """Units of no message that stand before the units of messages, which are in these places."""
-        numbers, least = QueueBlock.joined(there).numbers, 0
-        for first, stop in in_a_row(numbers, numbers >= 0):
-            yield from unconfirmed(self._view, queue, int(numbers[first]), least)
-            least = int(numbers[stop - 1]) + 1
+    def _before(self, queue: Queue, numbers: _Longs, least: int, damaged: Damaged) -> Iterator[Candidate]:
+        """Units of no message, which is not known to be damaged, that stand before the units of messages.
+
+        Args:
+            numbers: those of the messages' units; -1 where there is none.
+            least: only units from this number on.
+        """
+        rows = np.array(in_a_row(numbers, numbers >= 0), np.int64).reshape(-1, 2)
+        begins, ends = numbers[rows[:, 0]], numbers[rows[:, 1] - 1] + 1
+        leasts = np.append(least, ends)[:-1]
+        asked = np.flatnonzero((begins > leasts) & ~_are_damaged(queue, leasts, begins, damaged))
+        for number, first in zip(begins[asked].tolist(), leasts[asked].tolist(), strict=True):
+            found = unconfirmed(self._view, queue, number, first)
+            yield from (each for each in found if not any(each.unit.position in of for of in (damaged, self._last)))
+
+
+def _are_damaged(queue: Queue, leasts: _Longs, begins: _Longs, damaged: Damaged) -> _Flags:
+    """Which rows of units [least, begin) have units of damaged messages alone? Long rows are not looked at. In a
+    damaged log there are very many, and the log is not asked for each unit."""
+    found, is_short = np.zeros(len(begins), np.bool_), (begins > leasts) & ~are_far(leasts, begins)
+    counts = (begins - leasts)[is_short]
+    if len(counts):
+        at = np.cumsum(counts) - counts
+        units = queue.numbered(np.repeat(leasts[is_short] - at, counts) + np.arange(int(counts.sum())))
+        found[is_short] = np.logical_and.reduceat(units.are_messages & damaged.have(units.positions), at)
+    return found
 
 
 def unconfirmed(view: LogView, queue: Queue, number: int, least: int = 0) -> Iterator[Candidate]:
@@ -261,15 +327,14 @@ def _backwards(queue: Queue, number: int, least: int) -> Iterator[QueueUnit]:
         number, count = first, min(2 * count, _MOST_AT_ONCE)
 
 
-def extra_units(view: LogView, some: list[Candidate], stop: int, damaged: Damaged) -> Iterator[Finding]:
+def extra_units(view: LogView, some: list[Candidate], stop: int) -> Iterator[Finding]:
     """Findings for the unconfirmed units that belong to no message: neither to a damaged one nor to one elsewhere in
     the log (such a unit is wrong, which is found with that message).
 
     Args:
         stop: messages of the units, if there are any, are before this physical offset.
-        damaged: the physical offsets that are known to be damaged.
     """
-    some = [each for each in some if each.unit.position not in damaged and not view.is_lost(each.unit.position)]
+    some = [each for each in some if not view.is_lost(each.unit.position)]
     some = [each for each in some if not _is_told_with_message(view, each)]
     wanted: Offsets = {}
     for each in some:
@@ -362,8 +427,9 @@ def stretches(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 def in_a_row(numbers: _Longs, which: _Flags) -> list[tuple[int, int]]:
     """The parts [first, stop) with all of those that a mask names, in which numbers follow each other."""
     at = np.flatnonzero(which)
-    parts = np.split(at, np.flatnonzero((np.diff(at) != 1) | (np.diff(numbers[at]) != 1)) + 1)
-    return [(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
+    begins = np.append(0, np.flatnonzero((np.diff(at) != 1) | (np.diff(numbers[at]) != 1)) + 1)[: len(at)]
+    ends = np.append(begins, len(at))[1:] - 1
+    return list(zip(at[begins].tolist(), (at[ends] + 1).tolist(), strict=True))
 
 
 def _of_unit(

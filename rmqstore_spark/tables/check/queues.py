@@ -12,7 +12,6 @@ from rmqstore_spark.query.selection import ALL
 from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
-from rmqstore_spark.tables.check.damaged import Damaged
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, place_of, unconfirmed
@@ -58,7 +57,7 @@ def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[F
             if not any(view.moment.is_gone(why, file.path, store.files) for file in queue.on_disk):
                 raise
     extra = [each for each in seen.extra if _stands(each)] if view.moment.is_unsettled else seen.extra
-    yield from extra_units(view, extra, view.end, Damaged())
+    yield from extra_units(view, extra, view.end)
     yield from _gaps(view, seen.holes)
     if seen.ahead:
         yield Finding(
@@ -74,7 +73,7 @@ def ahead_of_log(view: LogView, queues: Iterable[Queue]) -> Iterator[Finding]:
     """Findings for simple queues whose last units know of messages after the log's end."""
     late = (queue for queue in queues if (last := queue.last()) is not None and last.position >= view.end)
     some = [each for queue in late for each in unconfirmed(view, queue, queue.end) if each.unit.position >= view.end]
-    return extra_units(view, some, view.end, Damaged())
+    return extra_units(view, some, view.end)
 
 
 @dataclass
