@@ -24,7 +24,7 @@ from rmqstore_spark.spark.schema import struct_of
 from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark, refuse_relative
-from rmqstore_spark.spark.writer import RmqStoreWriter
+from rmqstore_spark.spark.writer import RmqStoreWriter, advise_to_copy
 from rmqstore_spark.store.io.storage import refuse_shown
 
 if TYPE_CHECKING:
@@ -109,8 +109,9 @@ class RmqStoreDataSource(DataSource):
     def writer(self, schema: "StructType | pa.Schema", overwrite: bool) -> "RmqStoreWriter":
         """A writer of these columns. Raises here already if the write is known to be impossible."""
         with called_by_spark():
-            writer = RmqStoreWriter(_to_write(self._given), overwrite)
-            writer.prepare(struct_of(schema))
+            writer, columns = RmqStoreWriter(_to_write(self._given), overwrite), struct_of(schema)
+            writer.prepare(columns)
+            advise_to_copy(columns.names)
             return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "RmqStoreStreamWriter":

@@ -1,5 +1,6 @@
 """A write as Spark sees it: tasks encode rows, and the driver commits them all at once."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from rmqstore_spark.write.build.staging import Staged
     from rmqstore_spark.write.job import WriteJob
+
+log = logging.getLogger(__name__)
+_OF_THE_LOG = {"commitLogOffset", "storeSize"}  # columns of rows that were read from a store
 
 
 @dataclass
@@ -61,6 +65,15 @@ class RmqStoreWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the rows that the tasks have encoded. Some tasks may still be running."""
         self.job.abandon()
+
+
+def advise_to_copy(names: Sequence[str]) -> None:
+    """Say that there is a better way, if what is to be written has all columns of what was read from a store."""
+    if _OF_THE_LOG.issubset(names):
+        log.warning(
+            "these rows seem to be a store's messages: `rmqstore copy` and Store.copy copy a store, or some of it, "
+            "several times as fast, and keep queue offsets"
+        )
 
 
 def commit_logged(

@@ -102,6 +102,19 @@ def test_a_commit_is_two_lines_in_the_log(tmp_path: Path, caplog: pytest.LogCapt
     assert {record.levelno for record in caplog.records} == {logging.INFO}
 
 
+def test_who_copies_a_store_with_spark_is_told_of_a_better_way(
+    small_store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = RmqStoreDataSource({"path": str(small_store)}).schema()
+    target = RmqStoreDataSource({"path": str(tmp_path / "store")})
+    target.writer(StructType().add("topic", "string").add("body", "binary"), False)
+    assert not caplog.messages
+    target.writer(read, False)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "`rmqstore copy`" in record.getMessage()
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_an_executor_that_does_not_see_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
