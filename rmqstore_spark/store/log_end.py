@@ -383,9 +383,8 @@ class LogEnd:
         at = first = stop.at + header if stop.status in _BEFORE_HEADER else stop.at
         with self._open(stop.segment) as reader:
             while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
-                extents = reader.data_extents(at, at + _LOOK_SIZE)
-                if not any(reader.read(start, end - start).strip(b"\0") for start, end in extents):
-                    return None  # only zeros, whatever a queue unit says
+                if _are_zeros(reader, at, at + _LOOK_SIZE):
+                    return None  # whatever a queue unit says
                 if (at > first or order.last is not None) and reader.header(at) is not None:
                     return None  # a whole unit, which no queue unit proves lost: _later_unit() tells whether it is live
                 found = reader.read(at, _LOOK_SIZE)
@@ -651,3 +650,10 @@ def _not_older(header: Header, newest: int | None) -> bool:
 
 def _later(one: int | None, other: int | None) -> int | None:
     return max((each for each in (one, other) if each is not None), default=None)
+
+
+def _are_zeros(reader: SegmentReader, start: int, stop: int) -> bool:
+    """Are there only zeros at these physical offsets? Mostly the first bytes tell; else holes are not read."""
+    if reader.read(start, min(HEAD_SIZE, stop - start)).strip(b"\0"):
+        return False
+    return not any(reader.read(begin, end - begin).strip(b"\0") for begin, end in reader.data_extents(start, stop))

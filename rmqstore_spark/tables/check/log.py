@@ -24,7 +24,7 @@ from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import QueueStretch
 from rmqstore_spark.tables.check.unwritten import problem_of
 
-_AT_ONCE = 128 * 1024 * 1024  # bytes of the log whose derived units and items are in memory at once
+_AT_ONCE = 32 * 1024 * 1024  # bytes of the log whose derived units and items are in memory at once
 
 
 Block = tuple[Extent, ...]  # pieces of the log that follow each other
