@@ -34,6 +34,8 @@ Ends = dict[Queue, int]
 class NewStore:
     """The contents of a new store, besides its units.
 
+    Large because it is all that those who make a store (copies, overwrites) have to say of it, in one value.
+
     Attributes:
         nbytes: about how many bytes the units have.
         sizes: of the store's files.

@@ -118,7 +118,7 @@ def test_what_cannot_be_right_is_refused(tmp_path: Path, rng: random.Random) -> 
     for options in ({"key": "a"}, {"startingTimestamp": 1}, {"assign": {"A": [0]}}, {"endingOffsets": {"A": {0: 9}}}):
         with pytest.raises(OptionError, match="topic 'A' has a compaction log, which is copied as a whole"):
             store.copy(copy, **options)
-    made(tmp_path / "other", rng, name=b"other")
+    made(tmp_path / "other", rng, name=b"another")
     with pytest.raises(OptionError, match="which only one store can have"):
         Store([tmp_path / "store", tmp_path / "other"]).copy(copy)
     made(tmp_path / "late", rng, lag=2)
