@@ -142,6 +142,8 @@ def test_properties_whose_names_spark_does_not_tell(spark: SparkSession, tmp_pat
     reader = spark.read.format("rmqstore").option("property.orderColor", "Red")
     assert [bytes(row.body) for row in reader.load(str(tmp_path)).select("body").collect()] == [b"1", b"3"]
     assert reader.option("bodyContains", "3").load(str(tmp_path)).count() == 1
+    found = load(spark, tmp_path, sql92="orderColor in ('Blue', 'Green') and TAGS is null").select("body").collect()
+    assert [bytes(row.body) for row in found] == [b"0", b"2"]
     assert load(spark, tmp_path, table="usage", by="queueId").select("messages").collect()[0].messages == 4
 
 
