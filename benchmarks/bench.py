@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import itertools
 import json
 import os
 import platform
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -82,6 +83,7 @@ SECTIONS = (
     "kinds",
     "rocksdb",
 )
+WITH_SPARK = {"spark", "select", "write", "memory", "peers", "stream"}
 MEMCPY_BYTES = 256 * MIB
 NULL_BATCH_BYTES = MIB
 PARTITION_SIZES = ("128m", "512m")  # the default; and one that makes a task for each core, so that Spark's 20-30 ms for
@@ -267,64 +269,53 @@ class WorkerPeak:
 
 def measured(args: argparse.Namespace, stores: Stores) -> Iterator[Row]:
     """The rows of all sections that are asked for, each as soon as it is measured."""
-    sections = args.only or SECTIONS
-    if "kernel" in sections:
-        yield from kernel_rows(stores, args.repeat)
-        yield from contains_rows(stores, args.repeat)
-    if "bodies" in sections:
-        yield from body_rows(stores, args.repeat)
-    if "write-kernel" in sections:
-        yield from write_kernel_rows(stores, args.repeat)
-    if "commit" in sections:
+    directory, repeat = args.dir.resolve(), args.repeat
+    alone: dict[str, Callable[[Path], Iterable[Row]]] = {
+        "kernel": lambda _: itertools.chain(kernel_rows(stores, repeat), contains_rows(stores, repeat)),
+        "bodies": lambda _: body_rows(stores, repeat),
+        "write-kernel": lambda _: write_kernel_rows(stores, repeat),
+        "commit": lambda scratch: commit_rows(stores, repeat, scratch),
+        "plan": lambda _: plan_rows(stores, repeat),
+        "scale": lambda _: scale_rows(directory, repeat, args.most_queues, args.most_segments),
+        "remote": lambda _: itertools.chain(remote_rows(stores, repeat), rounds_rows(stores)),
+        "command": lambda scratch: command_rows(stores, repeat, directory, scratch),
+        "all-cores": lambda _: all_cores_rows(stores, repeat),
+        "engines": lambda _: engine_rows(stores, repeat),
+        "dledger": lambda _: dledger_rows(stores, repeat),
+        "kinds": lambda _: kinds_rows(stores, directory, repeat),
+        "rocksdb": lambda _: rocksdb_rows(directory, repeat, args.most_queues),
+        "peers": lambda _: itertools.chain(decoder_rows(stores, repeat), rebuild_rows(stores, repeat)),
+    }
+    asked = args.only or SECTIONS
+    for rows in (alone[name] for name in alone if name in asked):
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
-            yield from commit_rows(stores, args.repeat, Path(scratch))
-    if "plan" in sections:
-        yield from plan_rows(stores, args.repeat)
-    if "scale" in sections:
-        yield from scale_rows(args.dir.resolve(), args.repeat, args.most_queues, args.most_segments)
-    if "remote" in sections:
-        yield from remote_rows(stores, args.repeat)
-        yield from rounds_rows(stores)
-    if "command" in sections:
-        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
-            yield from command_rows(stores, args.repeat, args.dir.resolve(), Path(scratch))
-    if "all-cores" in sections:
-        yield from all_cores_rows(stores, args.repeat)
-    if "engines" in sections:
-        yield from engine_rows(stores, args.repeat)
-    if "dledger" in sections:
-        yield from dledger_rows(stores, args.repeat)
-    if "kinds" in sections:
-        yield from kinds_rows(stores, args.dir.resolve(), args.repeat)
-    if "rocksdb" in sections:
-        yield from rocksdb_rows(args.dir.resolve(), args.repeat, args.most_queues)
-    if "peers" in sections:
-        yield from decoder_rows(stores, args.repeat)
-        yield from rebuild_rows(stores, args.repeat)
-    if {"spark", "select", "write", "memory", "peers", "stream"} & set(sections):
+            yield from rows(Path(scratch))
+    if WITH_SPARK & set(asked):
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
-            yield from measured_with_spark(args, stores, spark, Path(scratch))
+            yield from measured_with_spark(asked, stores, repeat, spark, Path(scratch))
 
 
-def measured_with_spark(args: argparse.Namespace, stores: Stores, spark: SparkSession, scratch: Path) -> Iterator[Row]:
-    sections = args.only or SECTIONS
-    if "memory" in sections:  # before the workers have met other sources
-        yield from memory_rows(stores, spark)
-    if "spark" in sections:
-        yield from spark_rows(stores, args.repeat, spark, scratch)
-    if "select" in sections:
-        yield from lookup_rows(stores, args.repeat, spark, scratch)
-        yield from selection_rows(stores, args.repeat, spark)
-        yield from covering_rows(stores, args.repeat, spark, scratch)
-    if "write" in sections:
-        yield from write_rows(stores, args.repeat, spark, scratch)
-        yield from spark_copy_rows(stores, args.repeat, spark, scratch)
-    if "stream" in sections:
-        yield from stream_rows(stores, args.repeat, spark, scratch)
-    if "peers" in sections:
-        yield from consumer_rows(stores, args.repeat, spark)
-        yield from parquet_rows(stores, args.repeat, spark)
-        yield from naive_rows(stores, args.repeat, spark)
+def measured_with_spark(
+    asked: Collection[str], stores: Stores, repeat: int, spark: SparkSession, scratch: Path
+) -> Iterator[Row]:
+    sections: dict[str, Callable[[], Iterable[Row]]] = {
+        "memory": lambda: memory_rows(stores, spark),  # before the workers have met other sources
+        "spark": lambda: spark_rows(stores, repeat, spark, scratch),
+        "select": lambda: itertools.chain(
+            lookup_rows(stores, repeat, spark, scratch),
+            selection_rows(stores, repeat, spark),
+            covering_rows(stores, repeat, spark, scratch),
+        ),
+        "write": lambda: itertools.chain(
+            write_rows(stores, repeat, spark, scratch), spark_copy_rows(stores, repeat, spark, scratch)
+        ),
+        "stream": lambda: stream_rows(stores, repeat, spark, scratch),
+        "peers": lambda: itertools.chain(
+            consumer_rows(stores, repeat, spark), parquet_rows(stores, repeat, spark), naive_rows(stores, repeat, spark)
+        ),
+    }
+    for rows in (sections[name] for name in sections if name in asked):
+        yield from rows()
 
 
 def main() -> None:

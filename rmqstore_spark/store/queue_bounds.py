@@ -20,6 +20,7 @@ from rmqstore_spark.store.bounds_search import Outer, QueueBounds, searched
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.message import are_queued
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock, QueueUnit
+from rmqstore_spark.store.format.stretches import numbers_in
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.message_headers import many_headers
 from rmqstore_spark.store.snapshot import Snapshot
@@ -477,7 +478,7 @@ def _put_places(files: Files, queues: list[Queue], asked: UnitNumbers, rows: lis
     """Fill in the places of all asked numbers of some queues; answers those that have to be read in another way."""
     counts = np.diff(asked.starts)[rows]
     starts = np.concatenate([[0], np.cumsum(counts)])
-    numbers = np.arange(starts[-1]) + np.repeat(asked.starts[rows] - starts[:-1], counts)
+    numbers = numbers_in(asked.starts[rows], counts)
     found, are_others = many_places([queues[row] for row in rows], starts, asked.numbers[numbers], files)
     places[:, numbers] = found
     others: list[int] = np.unique(asked.queues[numbers[are_others]]).tolist()

@@ -8,7 +8,7 @@ configuration every topic counts.
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from rmqstore_spark.read.pieces.task import Range, Scanned, Task
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.store.format.message import is_queued
+from rmqstore_spark.store.format.stretches import joined
 from rmqstore_spark.store.queue_bounds import ManyBounds
 from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.snapshot import Snapshot
@@ -100,21 +101,9 @@ def _unknown(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterat
         if not is_sign:
             return
     for some, r in zip(gaps, ranges, strict=True):
-        for start, stop in _joined(some):
+        # A damaged log has very many. Messages between them are in their queues, as is found when they are read.
+        for start, stop in joined(some, _NEAR):
             yield Scanned(r.segment, start, stop, store)
-
-
-def _joined(gaps: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The same parts of the log, those near each other as one: a damaged log has very many. Messages between them are
-    in their queues, as is found when they are read."""
-    start = stop = 0
-    for begin, end in gaps:
-        if stop and begin - stop > _NEAR:
-            yield start, stop
-            stop = 0
-        start, stop = start if stop else begin, end
-    if stop:
-        yield start, stop
 
 
 def _are_many(store: Snapshot, segments: int) -> bool:

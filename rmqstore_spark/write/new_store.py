@@ -136,8 +136,15 @@ def _make(
 ) -> Written:
     target = Target(tree.path, new.sizes, start=new.sizes.segment)
     log = LogWriter(tree, target, os.path.join(tree.path, "commitlog"))
-    made = StoreFiles(tree, tree.path, target, goes_on=False, has_index=new.has_index, batch_topics=new.batch_topics)
-    made.queues.later = new.later
+    made = StoreFiles(
+        tree,
+        tree.path,
+        target,
+        goes_on=False,
+        has_index=new.has_index,
+        batch_topics=new.batch_topics,
+        later=new.later,
+    )
     with made as files, log:
         placing = Placing(target, log, files, new.index_tags, keep=True)
         units = placing.append(chunks, new.nbytes)

@@ -130,8 +130,8 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         tree.make_directory(directory_of(new))
     progress = Progress(f"rebuilding {target.root}", store.log.size)
     last_timestamp = 0
-    with StoreFiles(tree, new, target, goes_on=False, has_index=index, batch_topics=batch_topics) as files:
-        files.queues.later = later_than_usual(store)
+    later = later_than_usual(store)
+    with StoreFiles(tree, new, target, goes_on=False, has_index=index, batch_topics=batch_topics, later=later) as files:
         queues = _Queues(tree, target, known, files, store.log.size)
         with Lane(4) as puts:
             for part in _dispatch_all(store, target.sizes.slots, batch_topics):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from rmqstore_spark.query.selection import ALL, Numbers, Selection
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.plan.split import SplitPoints
+from rmqstore_spark.store.format.stretches import joined
 from rmqstore_spark.store.offset_parts import parts_of_offsets
 from rmqstore_spark.store.snapshot import AskedOffsets, Snapshot
 
@@ -70,7 +71,7 @@ def around(store: Snapshot, spans: list[tuple[int, int]], points: SplitPoints) -
     """
     ranges = ranges_of(store)
     last: Range | None = None
-    for start, stop in _merged([(least, most + 1) for least, most in spans]):
+    for start, stop in joined(sorted((least, most + 1) for least, most in spans)):
         for whole in _met(ranges, start, stop):
             first, after = max(start, whole.start), min(stop, whole.stop)
             is_all = (first, after) == (whole.start, whole.stop)
@@ -89,17 +90,6 @@ def _met(ranges: list[Range], start: int, stop: int) -> Iterator[Range]:
     """The ranges, given in order and without overlap, that have a part of [start, stop)."""
     first = bisect.bisect_right(ranges, start, key=lambda r: r.stop)
     return itertools.takewhile(lambda r: r.start < stop, itertools.islice(ranges, first, None))
-
-
-def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans as stretches [start, stop) of physical offsets, in order, with touching ones joined."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
-        else:
-            merged.append((start, stop))
-    return merged
 
 
 def _spans(selection: Selection) -> list[tuple[int, int]] | None:
@@ -130,7 +120,7 @@ def _by_queue_offset(store: Snapshot, selection: Selection) -> list[tuple[int, i
         if found is None:
             return None
         parts += found
-    return _merged(parts)
+    return list(joined(sorted(parts)))
 
 
 def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:

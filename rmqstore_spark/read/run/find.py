@@ -15,6 +15,7 @@ from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
 from rmqstore_spark.read.pieces.queue_claims import ContradictedError, QueueClaims, no_message, unindexed_queues
 from rmqstore_spark.read.pieces.task import Chosen, Indexed, Queued, Range
+from rmqstore_spark.store.format.stretches import joined
 from rmqstore_spark.store.format.units import Claims, Positions, Run
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.segments import Damage
@@ -89,7 +90,7 @@ class SelectedUnits:
         if piece.batches is None:
             return [Claims(named), old]
         batches = self._batch_claims.of(piece.batches, reader)
-        gaps = _merged([*piece.batches.gaps, old])
+        gaps = list(joined(sorted([*piece.batches.gaps, old])))
         return _with_gaps(batches.with_positions(named), gaps)
 
     def _picked(self, claims: Claims, reader: SegmentReader) -> Iterator[Run]:
@@ -118,14 +119,3 @@ def _with_gaps(claims: Claims, gaps: Iterable[Gap]) -> list[Claims | Gap]:
         parts += [claims.part(first, before), gap]
         first = after
     return [*parts, claims.part(first, len(claims))]
-
-
-def _merged(gaps: list[Gap]) -> list[Gap]:
-    """The gaps in order, with those that overlap or touch joined."""
-    merged: list[Gap] = []
-    for start, stop in sorted(gaps):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
-        else:
-            merged.append((start, stop))
-    return merged

@@ -176,6 +176,12 @@ class QueueBlock:
             self.kinds[which],
         )
 
+    def number(self, numbers: _Longs, are_offsets: bool) -> None:
+        """Give the units other numbers. `are_offsets`: these are their queue offsets, too, as in all but BatchCQs."""
+        self.numbers = numbers
+        if are_offsets:
+            self.queue_offsets = numbers
+
     def fill(self, here: "slice | _Longs", other: "QueueBlock") -> None:
         """Put as many other units in the place of some."""
         for name in self.__slots__:

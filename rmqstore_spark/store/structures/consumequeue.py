@@ -352,9 +352,7 @@ class Queue:
                 here = slice(*np.searchsorted(some, [number, number + len(rows)]).tolist())
                 data[begin:end][here] = rows[some[here] - number]
         units = self.parsed(data.reshape(-1).data)
-        units.numbers = numbers
-        if self.is_by_offset:
-            units.queue_offsets = numbers
+        units.number(numbers, are_offsets=self.is_by_offset)
         return units
 
     def are_after_end(self, units: QueueBlock, is_left: bool) -> npt.NDArray[np.bool_]:

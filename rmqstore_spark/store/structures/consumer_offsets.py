@@ -19,6 +19,7 @@ import numpy.typing as npt
 from native_io import EntriesStatus, take_entries
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.kept import kept
+from rmqstore_spark.store.format.stretches import numbers_in
 from rmqstore_spark.store.io.files import Files, ignore_unreadable
 from rmqstore_spark.store.structures.config import (
     MEMBERS,
@@ -221,7 +222,7 @@ class _Found:
         counts = np.concatenate([_longs(()), *self._counts])
         starts, sizes = (np.cumsum(counts) - counts)[entries], counts[entries]
         bounds = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes)
+        rows = numbers_in(starts, sizes)
         queue_ids, offsets = (np.concatenate([_longs(()), *some])[rows] for some in (self._queue_ids, self._offsets))
         return _without_negative(_in_order(names, bounds, queue_ids, offsets))
 

@@ -33,9 +33,7 @@ class ExpectedUnits:
     def parsed(self, topic: str, units: memoryview, queue_offsets: npt.NDArray[np.int64]) -> QueueBlock:
         """Units that the dispatcher has made for a queue of a topic, numbered by their queue offsets."""
         found = QueueBlock.of(units, 0, topic in self._batch_topics)
-        found.numbers = queue_offsets
-        if topic not in self._batch_topics:
-            found.queue_offsets = queue_offsets
+        found.number(queue_offsets, are_offsets=topic not in self._batch_topics)
         return found
 
     def differ(self, topic: str, units: QueueBlock, actual: QueueBlock) -> npt.NDArray[np.bool_]:

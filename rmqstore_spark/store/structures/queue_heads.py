@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from native_io import find_queue_files, read_queue_ends, read_queue_heads, read_queue_parts
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock
+from rmqstore_spark.store.format.stretches import numbers_in
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, OnlyFile, Queue, path_of_file
 
@@ -159,8 +160,7 @@ def short_queues(queues: Sequence[Queue], files: Files) -> tuple[QueueBlock, lis
     bounds = zip(starts.tolist(), (starts + counts * UNIT_SIZE).tolist(), strict=True)
     view = memoryview(buffer)
     units = QueueBlock.of(b"".join(view[start:stop] for start, stop in bounds))
-    units.numbers = units.numbers + np.repeat(heads[:, 0] // UNIT_SIZE - np.cumsum(counts) + counts, counts)
-    units.queue_offsets = units.numbers
+    units.number(numbers_in(heads[:, 0] // UNIT_SIZE, counts), are_offsets=True)
     return units, np.where(is_short, counts, -1).tolist()
 
 

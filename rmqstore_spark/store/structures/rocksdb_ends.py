@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from native_io import UnitKind
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock
+from rmqstore_spark.store.format.stretches import numbers_in
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.rocksdb_queues import RocksDBQueue
 from rmqstore_spark.store.structures.rocksdb_units import Page
@@ -120,7 +121,7 @@ class _Ends:
         """Add the records of these queues that are asked for."""
         begins, counts = self._starts[rows], self._starts[rows + 1] - self._starts[rows]
         of = np.repeat(np.arange(len(rows)), counts)
-        numbers = np.arange(len(of)) + np.repeat(begins - np.cumsum(counts) + counts, counts)
+        numbers = numbers_in(begins, counts)
         places = starts[of] + self._asked[numbers] - page.numbers[starts[of]]
         are_there = (places >= starts[of]) & (places < stops[of])
         units = np.zeros((len(numbers), UNIT_SIZE), np.uint8)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock, QueueUnit
+from rmqstore_spark.store.format.stretches import joined
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile
 from rmqstore_spark.store.structures.layout import queue_path
@@ -218,15 +219,9 @@ def _filled(runs: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
     Args:
         count: the records in the rows.
     """
-    joined: list[tuple[int, int]] = []
     holes = sorted((after[0] - before[1] for before, after in itertools.pairwise(runs)), reverse=True)
     least = holes[_MOST_RUNS - 1] + 1 if len(holes) >= _MOST_RUNS else 1
-    for first, stop in runs:
-        if joined and first - joined[-1][1] < least:
-            joined[-1] = joined[-1][0], stop
-        else:
-            joined.append((first, stop))
-    return _near_each_other(joined, max(_LEAST_SPAN, _MOST_SPAN * count))
+    return _near_each_other(list(joined(runs, least - 1)), max(_LEAST_SPAN, _MOST_SPAN * count))
 
 
 def _near_each_other(runs: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from native_io import Dispatched
 from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, QueueBlock, QueueUnit
+from rmqstore_spark.store.format.stretches import numbers_in
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.queue_members import Offsets
 from rmqstore_spark.store.snapshot import Snapshot
@@ -81,9 +82,7 @@ class _Runs(NamedTuple):
     @property
     def numbers(self) -> _Longs:
         """The queue offset of each unit."""
-        begins = np.cumsum(self.counts) - self.counts
-        numbers: _Longs = np.repeat(self.offsets - begins, self.counts) + np.arange(int(self.counts.sum()))
-        return numbers
+        return numbers_in(self.offsets, self.counts)
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -291,9 +290,9 @@ def _are_damaged(queue: Queue, leasts: _Longs, begins: _Longs, damaged: Damaged)
     found, is_short = np.zeros(len(begins), np.bool_), (begins > leasts) & ~are_far(leasts, begins)
     counts = (begins - leasts)[is_short]
     if len(counts):
-        at = np.cumsum(counts) - counts
-        units = queue.numbered(np.repeat(leasts[is_short] - at, counts) + np.arange(int(counts.sum())))
-        found[is_short] = np.logical_and.reduceat(units.are_messages & damaged.have(units.positions), at)
+        units = queue.numbered(numbers_in(leasts[is_short], counts))
+        are_of_damaged = units.are_messages & damaged.have(units.positions)
+        found[is_short] = np.logical_and.reduceat(are_of_damaged, np.cumsum(counts) - counts)
     return found
 
 

@@ -25,21 +25,27 @@ class QueueWriter:
         new: where changed and new files are made.
         file_size: bytes of each file.
         go_on: the queue offsets at which the queues in `directory` go on.
+        later: how much later than usual delayed messages are due; see store/due_times.py.
 
     Attributes:
         has_lost: whether units of lost messages were put anywhere.
-        later: see store/due_times.py; for a store whose broker has another messageDelayLevel than the default.
     """
 
     def __init__(
-        self, tree: disk.Tree, directory: str | None, new: str, file_size: int, go_on: dict[Queue, int]
+        self,
+        tree: disk.Tree,
+        directory: str | None,
+        new: str,
+        file_size: int,
+        go_on: dict[Queue, int],
+        later: Mapping[int, int],
     ) -> None:
         self._tree = tree
         self._directory = directory
         self._file_size = file_size
         self._go_on = go_on
         self.has_lost = False
-        self.later: Mapping[int, int] = {}
+        self._later = later
         self._tails = Tails(tree, directory, new, file_size)
 
     def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: bytes | None = None) -> int:
@@ -58,8 +64,8 @@ class QueueWriter:
         Raises:
             DamagedStoreError: the store has files of this queue that the commitlog does not confirm.
         """
-        if queue[0] == SCHEDULE_TOPIC and self.later.get(queue[1]):
-            units = _due_later(units, self.later[queue[1]])
+        if queue[0] == SCHEDULE_TOPIC and self._later.get(queue[1]):
+            units = _due_later(units, self._later[queue[1]])
         tail = self._tails.get(queue) or self._begin(queue, queue_offset)
         if lost is not None and tail.stop < queue_offset:
             self._append_lost(tail, lost, queue_offset - tail.stop)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ class StoreFiles:
         target: the store.
         goes_on: whether the files go on with those of the store; else they are made anew.
         batch_topics: the topics whose queues are BatchCQs. Such queues are only made anew.
+        later: how much later than usual delayed messages are due; see store/due_times.py.
         has_index: whether index files are made.
         has_patches: whether changes to an index file of the store are only put down as a patch (patch.py).
 
@@ -47,6 +49,7 @@ class StoreFiles:
         has_index: bool,
         has_patches: bool = False,
         batch_topics: Collection[str] = (),
+        later: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self._tree = tree
         self._new = new
@@ -57,6 +60,7 @@ class StoreFiles:
             os.path.join(new, "consumequeue"),
             sizes.queue_file,
             target.queues,
+            later,
         )
         self.batch_topics = frozenset(batch_topics)
         self.batches = BatchQueueWriter(tree, directory_of(new), sizes.batch_file)
