@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -20,7 +21,7 @@ def test_joined(rng: random.Random, near: int) -> None:
         covered = {number for start, stop in found for number in range(start, stop)}
         filled = {number for number in range(80) if number not in inside and number in covered}
         assert inside <= covered
-        assert all(after[0] - before[1] > near for before, after in zip(found, found[1:], strict=False))
+        assert all(after[0] - before[1] > near for before, after in itertools.pairwise(found))
         assert all(
             any(number - back in inside for back in range(1, near + 1))
             and any(number + on in inside for on in range(1, near + 1))
