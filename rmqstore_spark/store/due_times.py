@@ -2,7 +2,7 @@
 level's queue shows: the tagsCode of its units is the time at which a message is due (ScheduleMessageService)."""
 
 import itertools
-import statistics
+from collections import Counter
 from collections.abc import Iterator
 
 from native_io import Dispatcher
@@ -27,7 +27,7 @@ def later_than_usual(store: Snapshot) -> dict[int, int]:
         queue.queue_id: list(itertools.islice(_shown_by(store, queue, evidence), _UNITS_TO_ASK))
         for queue in store.queues.of_topic(SCHEDULE_TOPIC)
     }
-    return {queue_id: statistics.mode(shown) for queue_id, shown in found.items() if shown}
+    return {queue_id: Counter(shown).most_common(1)[0][0] for queue_id, shown in found.items() if shown}
 
 
 def _shown_by(store: Snapshot, queue: Queue, evidence: UnitEvidence) -> Iterator[int]:
