@@ -8,6 +8,7 @@ says where in a commitlog a message was. All its units are live: a broker cuts n
 import itertools
 import os
 import struct
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import ClassVar
@@ -32,12 +33,15 @@ from rmqstore_spark.store.structures.tiered import (
     TieredQueue,
     flat_start,
     last_tiered_units,
+    seconds_since_unit,
     tiered_logs,
     tiered_unit_at,
 )
 from rmqstore_spark.store.structures.written import Record
 
 _BLOCK = 512 * 1024  # bytes
+_BROUGHT_WITHIN = 3.0  # seconds from the units of a full file to their messages, many times what a broker needs
+_LOOK_AGAIN_AFTER = 0.05  # seconds
 _MOST = (1 << 63) - 1
 _CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store time
 
@@ -299,7 +303,17 @@ class TieredLog(QueueLog):
         return [_cut(self.layout.segments[-1], last[1] + last[2], (first, last[0]))]
 
     def grows(self) -> bool:
-        """Has a broker brought more messages since the files were found?"""
+        """Has a broker brought more messages since the files were found?
+
+        It brings messages before their units, but for one case: a file of units that is full is written at once, and
+        the last messages of that file are written a moment later (FlatAppendFile.append). So while the last file of
+        units is new, wait for them.
+        """
+        while not (grown := self._has_grown()) and seconds_since_unit(self.layout, self.files) < _BROUGHT_WITHIN:
+            time.sleep(_LOOK_AGAIN_AFTER)
+        return grown
+
+    def _has_grown(self) -> bool:
         files, file = self.files.fresh(), self.layout.segments[-1]
         starts = (flat_start(name) for name in names_there(os.path.dirname(file.path), files))
         if any(start is not None and start > file.start for start in starts):

@@ -6,6 +6,7 @@ import itertools
 import random
 import shutil
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -423,6 +424,24 @@ def test_a_queue_that_a_broker_brings_meanwhile_has_lost_nothing(tmp_path: Path,
     (log,) = find_logs(str(tmp_path / "tier"), Files())
     writer.write_segment(units[4:6])
     assert log.faults == []
+
+
+def test_units_that_a_broker_writes_before_their_messages(tmp_path: Path, rng: random.Random) -> None:
+    """It does so where a file of units is full: the messages follow a moment later."""
+    local_store(tmp_path / "store", rng)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:4])
+    late = writer.write_segment(units[4:])
+    messages = late.read_bytes()
+    late.write_bytes(b"")
+    broker = threading.Timer(0.5, late.write_bytes, [messages])
+    broker.start()
+    try:
+        assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(4)]
+    finally:
+        broker.join()
+    assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(len(units))]
 
 
 def test_names_that_no_broker_gives(tier: Path) -> None:

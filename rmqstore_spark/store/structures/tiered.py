@@ -12,8 +12,10 @@ Source: org.apache.rocketmq.tieredstore.provider.PosixFileSegment, file.FlatAppe
 
 import hashlib
 import itertools
+import math
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import ClassVar
@@ -22,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.files import Files, status_of
 from rmqstore_spark.store.structures.consumequeue import Queue, names_in, queue_directories
 from rmqstore_spark.store.structures.layout import Layout, names_there, queue_id_of, queue_log, start_in
 from rmqstore_spark.store.structures.queues import ConsumeQueues
@@ -128,8 +130,8 @@ def tiered_queue_files(layout: Layout, files: Files) -> list[tuple[str, int]]:
 
 
 def tiered_unit_at(layout: Layout, files: Files, position: int) -> int | None:
-    """The queue offset of the message at this flat offset, if the queue has a unit for it. A broker writes the unit
-    once the message is there. The cost is small near the end of the queue."""
+    """The queue offset of the message at this flat offset, if the queue has a unit for it. The cost is small near
+    the end of the queue."""
     for number, units in _backwards(layout, files, _SOME_UNITS):
         if len(units) and units["position"][0] <= position:
             found = np.flatnonzero(units["position"] == position)
@@ -141,6 +143,13 @@ def last_tiered_units(layout: Layout, files: Files) -> list[tuple[int, int, int]
     """The last two units of a queue, or fewer: the queue offset, flat offset and size of each message."""
     number, units = next(_backwards(layout, files, 2), (0, np.empty(0, UNIT)))
     return list(zip(itertools.count(number), units["position"].tolist(), units["size"].tolist(), strict=False))
+
+
+def seconds_since_unit(layout: Layout, files: Files) -> float:
+    """How long ago the last file of a queue's units was written, by this machine's clock; infinite where no time is
+    known. A file of the near future, by another machine's clock, is as new as one of the near past."""
+    times = [status_of(path, files.fresh()).st_mtime for path, _ in tiered_queue_files(layout, files)[-1:]]
+    return abs(time.time() - times[0]) if times and times[0] else math.inf
 
 
 def _backwards(layout: Layout, files: Files, some: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:

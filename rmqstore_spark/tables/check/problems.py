@@ -332,7 +332,7 @@ PROBLEMS = {
     "tieredQueueAhead": Problem(
         "error",
         "queue",
-        "the log of this queue has lost its end: a broker brings the units after the messages. Restore its files from "
+        "the log of this queue has lost its end, or a broker was killed before it brought it. Restore its files from "
         "a backup, or read beside the broker's own store (option tiered) if that still has these messages",
         effect=Effect.LOSES,
         fix=Fix.RESTORE,
