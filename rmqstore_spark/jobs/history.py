@@ -400,13 +400,13 @@ def _not_named(halves: list[Unit], commits: WaitingRows) -> list[Unit]:
 
 def _rollbacks_of(store: Snapshot, options: ReadOptions, halves: list[Unit]) -> Iterator[Event]:
     by_place = {(unit["queueId"], str(unit["queueOffset"])): unit for unit in halves if unit["topic"] == HALF_TOPIC}
-    by_offset = {str(unit["commitLogOffset"]): unit for unit in halves if unit["topic"] == ROCKSDB_HALF_TOPIC}
+    in_rocksdb = _InRocksDB(halves)
     start = min(unit["commitLogOffset"] for unit in halves)
     selection = replace(of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), commit_log_offset=Numbers(start))
     for op in _rows(_read(store, options, selection)):
         op["properties"] = dict(op["properties"])
         if op["topic"] == ROCKSDB_OP_TOPIC:
-            ended = [by_offset.get(op["properties"].get("TRANS_OFFSET", ""))]
+            ended = [in_rocksdb.named(op["properties"])]
         else:
             names = (op["body"] or b"").decode("ascii", "replace").split(",")
             ended = [by_place.get((op["queueId"], offset)) for offset in names]
@@ -414,6 +414,24 @@ def _rollbacks_of(store: Snapshot, options: ReadOptions, halves: list[Unit]) -> 
             if half is not None:
                 event = _of(op, "rolled back", f"for {half['realTopic']}", half["properties"].get("PGROUP"))
                 yield event._replace(msg_id=half["msgId"])
+
+
+class _InRocksDB:
+    """Half messages of a broker that keeps transactions in RocksDB, by what an op message names: the transaction's id,
+    which is the msgId; where one of the two has none, the physical offset, which in a copy is that of the old log."""
+
+    def __init__(self, halves: list[Unit]) -> None:
+        units = [unit for unit in halves if unit["topic"] == ROCKSDB_HALF_TOPIC]
+        self._by_id = {(unit["realTopic"], unit["msgId"]): unit for unit in units if unit["msgId"] is not None}
+        self._by_offset = {str(unit["commitLogOffset"]): unit for unit in units}
+
+    def named(self, properties: dict[str, str]) -> Unit | None:
+        """The half message that an op message with these properties names, if it is one of these."""
+        name = properties.get("REAL_TOPIC"), properties.get("__transactionId__")
+        at_offset = self._by_offset.get(properties.get("TRANS_OFFSET", ""))
+        if None in name or (at_offset is not None and at_offset["msgId"] is None):
+            return at_offset
+        return self._by_id.get(name)
 
 
 def _popped(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterator[Event]:

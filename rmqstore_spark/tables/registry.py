@@ -132,9 +132,14 @@ def schema_of(table: Table, columns: list[str] | None = None) -> pa.Schema:
     """
     if columns is None:
         return table.schema
-    types = {field.name: field.type for field in (*table.schema, *as_schema(table.by_name))} | {_STORE: pa.string()}
+    types = column_types(table)
     check_columns(columns, types)
     return pa.schema([pa.field(name, types[name]) for name in columns])
+
+
+def column_types(table: Table) -> dict[str, pa.DataType]:
+    """All columns of a table and their types, also of those that exist by name only."""
+    return {field.name: field.type for field in (*table.schema, *as_schema(table.by_name))} | {_STORE: pa.string()}
 
 
 def plan_table(table: Table, options: ReadOptions, stores: list[Snapshot] | None = None) -> list[TableTask]:

@@ -8,6 +8,7 @@ from typing import Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore_spark.query.expressions import understood
 from rmqstore_spark.query.option_texts import StorageOptions
 from rmqstore_spark.query.options import MESSAGES, ReadOptions, option_texts
 from rmqstore_spark.read.pieces.task import Task
@@ -15,7 +16,7 @@ from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.store.io.storage import is_storage_option
 from rmqstore_spark.tables.registry import TableTask, plan_table, read_part, table_of
-from rmqstore_spark.tables.wanted import Wanted, dataset_schema
+from rmqstore_spark.tables.wanted import Wanted, dataset_schema, known_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +80,9 @@ def plan_tasks(options: ReadOptions, filter: pc.Expression | None = None) -> lis
     default = dataset_schema(replace(options, columns=None)).names
     columns = default if options.columns is None else options.columns
     # A filter may be about columns that are not asked for.
-    wanted = Wanted.of(replace(options, columns=list(dict.fromkeys([*default, *columns]))), columns, filter)
+    tested = frozenset[str]() if filter is None else understood(filter).columns or frozenset()
+    whole = dict.fromkeys([*default, *columns, *sorted(tested & known_columns(options))])
+    wanted = Wanted.of(replace(options, columns=list(whole)), columns, filter)
     if options.table == MESSAGES:
         return [StoreTask(task.nbytes, wanted, task) for task in plan(wanted.options, columns=wanted.needed).tasks]
     table = table_of(options)

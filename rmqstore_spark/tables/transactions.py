@@ -4,7 +4,8 @@ A half message waits in a topic of the broker, and is appended again each time i
 ends with a message in its own topic with sysFlag COMMIT, which names the half message's physical offset, or, without a
 commit, with an op message that names the half message's queue offset (4.9 writes one op message for each; newer brokers
 write them late, and several in one). A broker that keeps transactions in RocksDB (transRocksDBEnable) writes no half
-message twice, and op messages with the physical offset; only RocksDB has the number of times that a producer was asked.
+message twice, and op messages with the half message's transaction id and its physical offset (in a copy that of the old
+log); only RocksDB has the number of times that a producer was asked.
 Source: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageServiceImpl (check, deletePrepareMessage),
 transaction.rocksdb.TransactionalMessageRocksDBService.
 """
@@ -52,11 +53,14 @@ _STATES = np.array(["open", "committed", "rolledBack", "givenUp"])
 _READ = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "realTopic", "msgId", "keys"]
 _PROPERTIES = ["PGROUP", "__transactionId__", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"]
 _HALVES = picked_schema(_READ, _PROPERTIES)
-# What is known of a half message; isCopy: it is not one, but stands among those given up.
-_KNOWN = pa.schema([*_HALVES, *(pa.field(name, pa.bool_()) for name in ("isCommitted", "isEnded", "isCopy"))])
+# What is known of a half message; isOther: it is not one, but tells of one with its realTopic and msgId.
+_FLAGS = ("isCommitted", "isEnded", "isGivenUp", "isOther")
+_KNOWN = pa.schema([*_HALVES, *(pa.field(name, pa.bool_()) for name in _FLAGS)])
 _OP = ["topic", "queueId", "body", "commitLogOffset"]
+_OP_PROPERTIES = ["TRANS_OFFSET", "REAL_TOPIC", "__transactionId__"]
 _NAMED = pa.schema([("queueId", pa.int64()), ("offset", pa.int64())])
 _IN_ROCKSDB = 1 << 32  # no queueId
+_IN_ROCKSDB_WITH_ID = _IN_ROCKSDB + 1
 _COMMIT = ["preparedTransactionOffset", "msgId", "topic"]
 
 
@@ -65,12 +69,14 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     halves = WaitingRows(_HALVES, _halves(store, options, commits))
     if not commits.rows:
         return
-    known = itertools.chain(_known(store, options, halves, commits), _given_up(store, options))
+    known = itertools.chain(
+        _known(store, options, halves, commits), _given_up(store, options), _ended_by_id(store, options)
+    )
     if not store.consumer_offsets:
         say_if_unread(store, "consumerOffset.json", TRANSACTIONS.name)
     found = (
         batch
-        for rows, begins in groups(_KNOWN, known, ["realTopic", "msgId"], ["isCopy", "commitLogOffset"])
+        for rows, begins in groups(_KNOWN, known, ["realTopic", "msgId"], ["isOther", "commitLogOffset"])
         for batch in _transactions(store, options, rows, begins).to_batches()
     )
     yield from in_order(TRANSACTIONS.schema, found, [("commitLogOffset", "ascending")])
@@ -91,26 +97,41 @@ def _known(
     ended = _Ended(store, options)
     for batch in halves:
         if len(batch):
-            no = np.zeros(len(batch), bool)
-            flags = [commits.name(batch), ended.name(batch), no]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *map(pa.array, flags)], schema=_KNOWN)
+            yield _with_flags(batch, isCommitted=commits.name(batch), isEnded=ended.name(batch))
 
 
 def _given_up(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The copies of half messages in the topic of those given up."""
     for batch in picked(store, options, of_topics(GIVEN_UP_TOPIC), _READ, _PROPERTIES):
-        no, yes = (pa.array(np.full(len(batch), flag)) for flag in (False, True))
-        yield pa.RecordBatch.from_arrays([*batch.columns, no, no, yes], schema=_KNOWN)
+        yes = np.ones(len(batch), bool)
+        yield _with_flags(batch, isGivenUp=yes, isOther=yes)
+
+
+def _ended_by_id(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The op messages that name a transaction by its id, which is the msgId of its half messages."""
+    selection = of_topics(ROCKSDB_OP_TOPIC)
+    for ops in picked(store, options, selection, _READ, [*_PROPERTIES, "REAL_TOPIC"]):
+        ops = ops.filter(_have_ids(ops))
+        ops = ops.set_column(_READ.index("realTopic"), "realTopic", ops.column("REAL_TOPIC"))
+        ops = ops.set_column(_READ.index("msgId"), "msgId", ops.column("__transactionId__"))
+        yes = np.ones(len(ops), bool)
+        yield _with_flags(ops.select(_HALVES.names), isEnded=yes, isOther=yes)
+
+
+def _with_flags(batch: pa.RecordBatch, **flags: Bools) -> pa.RecordBatch:
+    """Rows with the flags that are given; the others are not set."""
+    no = np.zeros(len(batch), bool)
+    every = (pa.array(flags.get(name, no)) for name in _FLAGS)
+    return pa.RecordBatch.from_arrays([*batch.columns, *every], schema=_KNOWN)
 
 
 def _transactions(store: Snapshot, options: ReadOptions, rows: pa.Table, begins: Indices) -> pa.Table:
-    """The rows of the table for transactions: of each, its half messages in the order of the log, then the copies."""
-    committed, ended, copied = (
-        any_of(true(column(rows, name)), begins) for name in ("isCommitted", "isEnded", "isCopy")
-    )
-    halves = np.add.reduceat(~true(column(rows, "isCopy")), begins, dtype=np.int64)
+    """The rows of the table for transactions: of each, its half messages in the order of the log, then what else tells
+    of them."""
+    committed, ended, given_up = (any_of(true(column(rows, name)), begins) for name in _FLAGS[:3])
+    halves = np.add.reduceat(~true(column(rows, "isOther")), begins, dtype=np.int64)
     first, last = (rows.take(pa.array(at[halves > 0])) for at in (begins, begins + halves - 1))
-    states = [flags[halves > 0] for flags in (committed, ended, copied)]
+    states = [flags[halves > 0] for flags in (committed, ended, given_up)]
     states[2] = states[2] | _are_passed(store, last)
     table = _table(_STATES[np.select(states, [1, 2, 3], 0)], first, last)
     return table.filter(rows_wanted(options, column(table, "realTopic"), column(table, "storeTimestamp")))
@@ -184,18 +205,20 @@ class _Commits:
 
 
 class _Ended:
-    """The half messages that op messages name: by their queue offsets in a queue, or, where they are in RocksDB, by
-    their physical offsets."""
+    """The half messages that op messages name: by their queue offsets in a queue, or, where they are in RocksDB and
+    have no msgId, or the op message no transaction id, by their physical offsets."""
 
     def __init__(self, store: Snapshot, options: ReadOptions) -> None:
         self._named = WaitingNumbers(_NAMED, self._read(store, options))
 
     @staticmethod
     def _read(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-        for batch in picked(store, options, of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), _OP, ["TRANS_OFFSET"]):
+        for batch in picked(store, options, of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), _OP, _OP_PROPERTIES):
             is_rocksdb = pc.equal(batch.column("topic"), ROCKSDB_OP_TOPIC)
-            positions = integers(numbers(batch.column("TRANS_OFFSET").filter(is_rocksdb)).drop_null(), 0)
-            yield _named(np.full(len(positions), _IN_ROCKSDB), positions)
+            positions = numbers(batch.column("TRANS_OFFSET"))
+            name = pc.if_else(_have_ids(batch), _IN_ROCKSDB_WITH_ID, _IN_ROCKSDB)
+            are_named = pc.and_(is_rocksdb, pc.is_valid(positions))
+            yield _named(integers(name.filter(are_named), 0), integers(positions.filter(are_named), 0))
             batch = batch.filter(pc.invert(is_rocksdb))
             lists = pc.split_pattern(_ascii(batch.column("body")), ",")
             number = numbers(lists.flatten())
@@ -205,7 +228,10 @@ class _Ended:
     def name(self, halves: pa.RecordBatch) -> Bools:
         """True for half messages that are named, also where they stood before their producer was asked."""
         is_plain = true(pc.equal(halves.column("topic"), HALF_TOPIC))
-        found = ~is_plain & self._named.are_in(halves.column("commitLogOffset").to_numpy(), _IN_ROCKSDB)
+        places = halves.column("commitLogOffset").to_numpy()
+        has_no_id = true(pc.is_null(halves.column("msgId")))
+        found = ~is_plain & self._named.are_in(places, _IN_ROCKSDB)
+        found |= ~is_plain & has_no_id & self._named.are_in(places, _IN_ROCKSDB_WITH_ID)
         queue_ids = integers(halves.column("queueId"), 0)
         offsets = integers(halves.column("queueOffset"), 0)
         before = integers(numbers(halves.column("TRAN_PREPARED_QUEUE_OFFSET")), -1)
@@ -213,6 +239,11 @@ class _Ended:
             here = is_plain & (queue_ids == queue_id)
             found |= here & (self._named.are_in(offsets, queue_id) | self._named.are_in(before, queue_id))
         return found
+
+
+def _have_ids(ops: pa.RecordBatch) -> pa.Array:
+    """True for op messages that name a transaction by its id."""
+    return pc.and_(pc.is_valid(ops.column("REAL_TOPIC")), pc.is_valid(ops.column("__transactionId__")))
 
 
 def _named(queue_ids: Indices, offsets: Indices) -> pa.RecordBatch:

@@ -9,11 +9,11 @@ import pyarrow.acero as acero
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
+from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.query.expressions import understood
 from rmqstore_spark.query.options import MESSAGES, ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
-from rmqstore_spark.tables.registry import schema_of, table_of
+from rmqstore_spark.tables.registry import column_types, schema_of, table_of
 
 Batches = Iterator[pa.RecordBatch]
 Columns = Sequence[str] | dict[str, pc.Expression] | None
@@ -96,6 +96,15 @@ def dataset_schema(options: ReadOptions) -> pa.Schema:
     if options.table == MESSAGES:
         return arrow_schema(options.columns or DEFAULT_COLUMNS)
     return schema_of(table_of(options), options.columns)
+
+
+def known_columns(options: ReadOptions) -> frozenset[str]:
+    """All columns that options may ask for, also those that exist by name only.
+
+    Raises:
+        OptionError: as by dataset_schema().
+    """
+    return frozenset(COLUMNS if options.table == MESSAGES else column_types(table_of(options)))
 
 
 def _has_messages_only(options: ReadOptions) -> bool:

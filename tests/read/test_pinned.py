@@ -97,6 +97,23 @@ def test_one_that_only_grew_or_lost_what_has_expired(tmp_path: Path, name: str) 
     assert str(first) in segments or name in ("offsets", "key")
 
 
+@pytest.mark.parametrize("name", READS)
+def test_one_that_has_expired_beyond_all_that_was_planned(tmp_path: Path, name: str) -> None:
+    """A broker that writes and deletes fast: the plan's last message is gone, too."""
+    _, columns, options = READS[name]
+    root = built(tmp_path / "store")
+    sent = pickle.dumps(tasks_of(root, columns, **options))
+    planned = max((root / "commitlog").iterdir()).name
+    shutil.rmtree(root)
+    built(root, count=1800)
+    for path in (root / "commitlog").iterdir():
+        if path.name <= planned:
+            path.unlink()
+    for task in pickle.loads(sent):
+        with pytest.raises(DeletedMeanwhileError, match="the file is gone; a broker deletes expired"):
+            rows_of([task], columns, **options)
+
+
 def test_before_its_first_row(tmp_path: Path) -> None:
     """As for `limit`: nothing of another store is given."""
     root = built(tmp_path / "store")

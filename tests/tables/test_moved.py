@@ -14,12 +14,14 @@ from oracle import golden, reference, stores
 from support import flavours
 from support.moved import assert_scenario, rows_of
 
+from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.tables.delayed import DELAYED
 from rmqstore_spark.tables.inflight import INFLIGHT
 from rmqstore_spark.tables.transactions import TRANSACTIONS
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_HALF, ROCKSDB_OP = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 TIMER, SCHEDULE, REVIVE = "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "rmq_sys_REVIVE_LOG_c"
 NOW = stores.FIRST_TIMESTAMP
 
@@ -98,6 +100,41 @@ def test_small_stores_with_rocksdb(tmp_path: Path) -> None:
 
 
 # ---- transactions
+
+
+def test_op_messages_of_rocksdb_in_a_copy(tmp_path: Path) -> None:
+    """They name transaction ids, and physical offsets of the old log: that of another half message here, once that of
+    the half message itself, and of one without msgId."""
+    store = stores.StoreBuilder(tmp_path)
+    at = {name: half_in_rocksdb(store, name) for name in ("a", "b", "c", "d")}
+    nameless = store.append(ROCKSDB_HALF, properties={"REAL_TOPIC": "Orders", "REAL_QID": "0"})
+    by_id = {"REAL_TOPIC": "Orders", "__transactionId__": "a", "TRANS_OFFSET": str(at["b"])}
+    store.append(ROCKSDB_OP, body=b"\0", properties=by_id)
+    store.append(ROCKSDB_OP, body=b"\0", properties={"TRANS_OFFSET": str(at["c"])})
+    for text in ("none", str(nameless)):
+        other = {"REAL_TOPIC": "Orders", "__transactionId__": "other", "TRANS_OFFSET": text}
+        store.append(ROCKSDB_OP, body=b"\0", properties=other)
+    store.append(ROCKSDB_OP, body=b"\0", properties={**by_id, "REAL_TOPIC": "Others", "__transactionId__": "d"})
+    store.close()
+    found = {"a": "rolledBack", "b": "open", "c": "rolledBack", "d": "open", None: "rolledBack"}
+    assert states(tmp_path, TRANSACTIONS) == found
+    for name, state in found.items():
+        if name is not None:
+            events = [row["event"] for row in Store(tmp_path).history(name).to_pylist()]
+            assert events == ["prepared"] + ["rolled back"] * (state == "rolledBack"), name
+
+
+def test_transactions_of_a_copy_with_rocksdb(tmp_path: Path) -> None:
+    root, _ = flavours.unpack("rocksdb-trans", tmp_path)
+    first, *others = states(root, TRANSACTIONS).items()
+    Store(root).copy(tmp_path / "copy", excludeMsgId=first[0])  # the others move
+    assert states(tmp_path / "copy", TRANSACTIONS) == dict(others)
+    assert {state for _, state in others} == {"committed", "rolledBack", "open"}
+
+
+def half_in_rocksdb(store: stores.StoreBuilder, name: str) -> int:
+    properties = {"REAL_TOPIC": "Orders", "REAL_QID": "0", "__transactionId__": name}
+    return store.append(ROCKSDB_HALF, msg_id=name, keys=name, properties=properties)
 
 
 def half(store: stores.StoreBuilder, name: str, **properties: str) -> int:

@@ -50,6 +50,19 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(builder.root)
 
 
+def test_a_filter_on_columns_that_exist_by_name_only(many: Store) -> None:
+    (path,) = set(many.messages(columns=["store"]).read_all()["store"].to_pylist())
+    is_wanted = (f("realTopic") == "Rare") & (f("store") == path)
+    found = rows(many.tasks(columns=["keys"], filter=is_wanted))
+    assert found.equals(many.messages(columns=["keys"], subscribe="Rare").read_all())
+    assert rows(many.tasks(filter=is_wanted)).schema.equals(many.messages().schema)
+    for name in ("topics", "check"):
+        table = many.table(name)
+        assert rows(many.tasks(name, filter=f("store") == path)).equals(table)
+    with pytest.raises(pa.ArrowInvalid, match="nothing"):
+        many.tasks(columns=["keys"], filter=f("nothing") == 1)
+
+
 def test_messages(many: Store) -> None:
     whole = many.messages().read_all()
     tasks = many.tasks(maxPartitionBytes="100k")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.store.format.message import MARK_SIZE, Head, mark_of
 from rmqstore_spark.store.io.files import Files, Pin
+from rmqstore_spark.store.structures.layout import SEGMENT_NAME
 
 PROOF_SIZE = 256  # bytes: of most messages all but the body, and all of a small one
 _ADVICE = (
@@ -111,7 +112,8 @@ def hold(proofs: Sequence[Proof], files: Files) -> None:
 
     Raises:
         StorageError: the store is another one, an older copy, or missing.
-        RmqStoreError: the store cannot be read; or a segment is gone and all else unchanged: the segment has expired.
+        RmqStoreError: the store cannot be read; or a segment is gone and all else unchanged, or all that is left is
+            later: the segment has expired.
     """
 
     def hold_one(proof: Proof) -> None:
@@ -136,7 +138,7 @@ def _found(proof: Proof, files: Files) -> str | None:
             raise
         if _is_missing(os.path.dirname(proof.path), files):
             raise _unseen(proof) from None
-        if proof.may_expire:
+        if proof.may_expire or _is_overtaken(proof, files):
             raise
         return "no such file"
     if data == proof.data or (len(data) >= MARK_SIZE and proof.data.startswith(data)):
@@ -167,6 +169,23 @@ def _is_missing(path: str, files: Files) -> bool:
     except OSError:  # the file may be there
         pass
     return False
+
+
+def _is_overtaken(proof: Proof, files: Files) -> bool:
+    """Does the log go on after a segment that is gone, with nothing left of what the plan saw? So it is where a broker
+    deletes faster than a read goes on: the first segment that is left is a later one, and begins with a message that
+    belongs there, stored later. It may be the log of another broker as well. Either way it is an error, and a new plan
+    sees what is there."""
+    directory, name = os.path.split(proof.path)
+    if proof.start is None or (was := mark_of(proof.data, proof.start + proof.offset)) is None:
+        return False
+    try:
+        first = min(other for other in files.names(directory) if SEGMENT_NAME.fullmatch(other))
+        with files.file(os.path.join(directory, first)) as file:
+            found = mark_of(file.read(0, MARK_SIZE), int(first))
+    except (OSError, RmqStoreError, ValueError):
+        return False
+    return first > name and found is not None and found.store_timestamp >= was.store_timestamp
 
 
 def _differs(proof: Proof, found: str, files: Files) -> StorageError:
