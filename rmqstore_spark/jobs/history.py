@@ -4,13 +4,19 @@ groups that have consumed it, and the clients' traces of it.
 The message's units are found by key or id, through the index where the index covers them. Only rollbacks, which name
 no message, and popped messages are looked for in the queues of their topics.
 
+A tiered store is the logs of its queues. What a broker does not bring there is not told of: system topics, and so
+delays, transactions, popped messages and the brokers' own traces; and consumers' offsets.
+
 A key may be that of very many messages, so units wait in a file, message by message, and events are sorted there. What
 is looked for in other units is looked for some at a time, and these are read once for each time.
 """
 
+import functools
 import itertools
+import logging
+import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -20,11 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, arrow_schema
-from rmqstore_spark.errors import counted
+from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.options import MESSAGES, ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Numbers, Selection, words_of
 from rmqstore_spark.read.plan.again import again, begun_again
+from rmqstore_spark.read.plan.joined import refuse_several_brokers
 from rmqstore_spark.read.plan.stores import files_of, open_stores
+from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.sorting import Batches, WaitingRows, in_order
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
@@ -42,14 +50,16 @@ from rmqstore_spark.store.format.system_topics import (
     TRACE_TOPIC,
     is_moved,
 )
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import order_entries
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.delayed import TIMER_PROPERTIES, deliver_times
 from rmqstore_spark.tables.inflight import INFLIGHT
-from rmqstore_spark.tables.messages import messages
 from rmqstore_spark.tables.picked import of_topics
 from rmqstore_spark.tables.traces import traces_of
+
+log = logging.getLogger(__name__)
 
 _READ = [
     *("topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "body", "properties", "sysFlag"),
@@ -60,7 +70,8 @@ _READ = [
 # its units have in common; isLate: it tells nothing of other units of its message.
 _UNITS = pa.schema([*arrow_schema(_READ), ("bodySize", LONG), ("birth", TEXT), ("isLate", pa.bool_())])
 _COMMITS = arrow_schema(["preparedTransactionOffset", "topic"])
-_BY_MESSAGE = [(name, "ascending") for name in ("msgId", "birth", "isLate", "commitLogOffset")]
+_PLACE = ["commitLogOffset", "topic", "queueId", "queueOffset"]  # null in a tiered store is the first of these alone
+_BY_MESSAGE = [(name, "ascending") for name in ("msgId", "birth", "isLate", *_PLACE)]
 _AT_ONCE = 16_384  # units, rows or ids that are held, and looked for in others
 _OFFSET_ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
@@ -86,6 +97,12 @@ _SORTED = pa.schema([*SCHEMA, ("order", LONG)])
 _ORDER = [("timestamp", "ascending"), ("order", "ascending")]
 _IN_QUEUE = ["topic", "queueId", "queueOffset", "commitLogOffset", "msgId"]
 
+_NOT_TOLD = (
+    "a tiered store tells when messages were stored, retried and given up; not that they were delayed, prepared, "
+    "rolled back, popped or consumed, which only the broker's own store tells"
+)
+
+Logs = Sequence[Snapshot]  # of one store: one, or of a tiered store that of each queue
 Unit = dict[str, Any]  # a message's columns; times in microseconds, properties as a dict
 
 
@@ -114,11 +131,18 @@ def histories(options: ReadOptions, name: str) -> list[pa.Table]:
     """
     files = files_of(options)
 
-    def of(store: Snapshot) -> pa.Table:
-        found = history(store, options, name)
-        return found.append_column(STORE, pa.repeat(pa.scalar(store.root, TEXT), len(found)))
+    def of(logs: Logs) -> pa.Table:
+        found = history(logs, options, name)
+        return found.append_column(STORE, pa.repeat(pa.scalar(logs[0].root, TEXT), len(found)))
 
-    return again(lambda: [of(store) for store in open_stores(options, files)])
+    return again(lambda: [of(logs) for logs in _stores(options, files)])
+
+
+def _stores(options: ReadOptions, files: Files) -> list[Logs]:
+    """The stores that options name, each as its logs."""
+    logs = open_stores(options, files, with_queue_logs=True)
+    refuse_several_brokers([each.layout for each in logs if not each.is_whole])
+    return [list(of_store) for _, of_store in itertools.groupby(logs, operator.attrgetter("root"))]
 
 
 def all_events(options: ReadOptions, name: str) -> tuple[pa.Schema, Batches]:
@@ -128,10 +152,10 @@ def all_events(options: ReadOptions, name: str) -> tuple[pa.Schema, Batches]:
         RmqStoreError: a store cannot be read; and as by events().
     """
     files = files_of(options)
-    stores = again(lambda: open_stores(options, files))
+    stores = again(lambda: _stores(options, files))
     if len(stores) == 1:
-        first = iter(stores)  # opened again where files are deleted meanwhile
-        return SCHEMA, begun_again(lambda: events(next(first, None) or open_stores(options, files)[0], options, name))
+        opened = list(stores)  # opened again where files are deleted meanwhile
+        return SCHEMA, begun_again(lambda: events((opened or _stores(options, files)).pop(), options, name))
     schema = SCHEMA.append(STORE)
 
     def of_each() -> Batches:
@@ -141,15 +165,16 @@ def all_events(options: ReadOptions, name: str) -> tuple[pa.Schema, Batches]:
     return schema, in_order(schema, of_each(), [("timestamp", "ascending")])
 
 
-def history(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
+def history(logs: Logs, options: ReadOptions, name: str) -> pa.Table:
     """The rows of events() as a table."""
-    return pa.Table.from_batches(events(store, options, name), SCHEMA)
+    return pa.Table.from_batches(events(logs, options, name), SCHEMA)
 
 
-def events(store: Snapshot, options: ReadOptions, name: str) -> Batches:
+def events(logs: Logs, options: ReadOptions, name: str) -> Batches:
     """The events of the messages with a key or id, in order of time; events without a time come last.
 
     Args:
+        logs: the logs of the store.
         options: how to read; their selection is ignored.
         name: a word of `keys`, a `msgId`, or an `offsetMsgId` of any stored unit of a message.
 
@@ -162,13 +187,16 @@ def events(store: Snapshot, options: ReadOptions, name: str) -> Batches:
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged.
     """
-    say_what_is_unknown(store, MESSAGES)
-    units = WaitingRows(_UNITS, _once(in_order(_UNITS, _units(store, options, name), _BY_MESSAGE)))
+    store = logs[0]
+    if store.is_whole:
+        say_what_is_unknown(store, MESSAGES)
+    else:
+        log.warning("%s: %s", one_line(store.root), _NOT_TOLD)
+    units = WaitingRows(_UNITS, _once(in_order(_UNITS, _units(logs, options, name), _BY_MESSAGE)))
     traces = WaitingRows(_UNITS, _traces(units))
     found = itertools.chain(
-        (_event(store, each.unit, each.parked_at) for each in _of_messages(units)),
-        _rollbacks(store, options, units),
-        _popped(store, options, units),
+        (_event(store, each.unit, each.was_parked) for each in _of_messages(units)),
+        _of_other_units(store, options, units) if store.is_whole else (),
         _traced(units, traces, name),
     )
     for batch in in_order(_SORTED, map(_with_order, batches(SCHEMA, found)), _ORDER):
@@ -184,36 +212,36 @@ def _with_order(batch: pa.RecordBatch) -> pa.RecordBatch:
 # ---- the units
 
 
-def _units(store: Snapshot, options: ReadOptions, name: str) -> Batches:
+def _units(logs: Logs, options: ReadOptions, name: str) -> Batches:
     """All units of the messages with a key or id, and the traces that name them, as _UNITS; some come several times."""
     words = {name}
-    if _OFFSET_ID.fullmatch(name.upper()):
-        for batch in _read(store, options, replace(EVERYTHING, offset_msg_id=frozenset({name.upper()}))):
+    if _OFFSET_ID.fullmatch(name.upper()) and logs[0].has_physical_offsets:
+        for batch in _read(logs, options, replace(EVERYTHING, offset_msg_id=frozenset({name.upper()}))):
             words |= {id for id in batch.column("msgId").to_pylist() if id}
             yield _as_unit_rows(batch)
     # A message with keys is also stored without them: where it is recalled.
     ids = set[str]()
     for word in sorted(words):
-        for batch in _read(store, options, replace(EVERYTHING, words=frozenset({word}))):
+        for batch in _read(logs, options, replace(EVERYTHING, words=frozenset({word}))):
             yield _as_unit_rows(batch)
             own = batch.filter(pc.not_equal(batch.column("topic"), TRACE_TOPIC)).column("msgId")
             for at in range(0, len(own), _AT_ONCE):
                 ids |= {id for id in own.slice(at, _AT_ONCE).to_pylist() if id and id not in words}
                 if len(ids) >= _AT_ONCE:
-                    yield from _of_ids(store, options, ids)
+                    yield from _of_ids(logs, options, ids)
                     ids.clear()
-    yield from _of_ids(store, options, ids)
+    yield from _of_ids(logs, options, ids)
 
 
-def _of_ids(store: Snapshot, options: ReadOptions, ids: set[str]) -> Batches:
+def _of_ids(logs: Logs, options: ReadOptions, ids: set[str]) -> Batches:
     if ids:
-        yield from map(_as_unit_rows, _read(store, options, replace(EVERYTHING, msg_id=frozenset(ids))))
+        yield from map(_as_unit_rows, _read(logs, options, replace(EVERYTHING, msg_id=frozenset(ids))))
 
 
-def _read(store: Snapshot, options: ReadOptions, selection: Selection) -> Batches:
+def _read(logs: Logs, options: ReadOptions, selection: Selection) -> Batches:
     if options.mode == "PERMISSIVE":
         options = replace(options, mode="DROPMALFORMED")
-    return messages(store, options, selection, _READ)
+    return Scan(replace(options, selection=selection), _READ, tuple(logs)).batches()
 
 
 def _as_unit_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -239,13 +267,21 @@ def _are_commits(sys_flags: pa.Array) -> pa.Array:
 
 def _once(ordered: Batches) -> Batches:
     """Rows in the order _BY_MESSAGE, each unit once."""
-    last = -1
+    last: pa.Table | None = None
     for batch in ordered:
-        positions = batch.column("commitLogOffset").to_numpy()
-        is_new = np.diff(positions, prepend=last) != 0
-        if len(batch):
-            last = int(positions[-1])
-            yield batch.filter(pa.array(is_new))
+        if not len(batch):
+            continue
+        places = pa.Table.from_batches([batch.select(_PLACE)])
+        before = pa.concat_tables([places.slice(0, 1) if last is None else last, places.slice(0, len(batch) - 1)])
+        is_new = np.array(functools.reduce(pc.or_, (_differ(places[name], before[name]) for name in _PLACE)))
+        is_new[0] |= last is None
+        last = places.slice(len(batch) - 1)
+        yield batch.filter(pa.array(is_new))
+
+
+def _differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which values differ: a column is null in all rows, or in none."""
+    return pc.fill_null(pc.not_equal(one, other), False)
 
 
 def _without_traces(units: WaitingRows) -> Batches:
@@ -269,12 +305,12 @@ class _OfMessage(NamedTuple):
     """A unit, and what other units of its message tell of it.
 
     Attributes:
-        parked_at: the physical offset of the first unit in which a broker kept it until it was due; its own if none.
+        was_parked: whether a broker kept it until it was due, in a unit before this one.
         is_committed: whether a message with its msgId was committed.
     """
 
     unit: Unit
-    parked_at: int
+    was_parked: bool
     is_committed: bool
 
 
@@ -290,12 +326,11 @@ def _of_messages(units: WaitingRows) -> Iterator[_OfMessage]:
             parked.clear()
             last, is_committed = message, False
         name = _same_message(unit)
-        if unit["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        if unit["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC) and unit["commitLogOffset"] is not None:
             parked[name] = min(unit["commitLogOffset"], parked.get(name, unit["commitLogOffset"]))
         is_commit = unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT
         is_committed = is_committed or (is_commit and unit["msgId"] is not None)
-        own: int = unit["commitLogOffset"]
-        yield _OfMessage(unit, parked.get(name, own), is_committed)
+        yield _OfMessage(unit, name in parked and parked[name] < unit["commitLogOffset"], is_committed)
 
 
 # ---- the meaning of each unit
@@ -306,7 +341,7 @@ def _same_message(unit: Unit) -> tuple[Any, ...]:
     return unit["realTopic"], unit["reconsumeTimes"]
 
 
-def _event(store: Snapshot, unit: Unit, parked_at: int) -> Event:
+def _event(store: Snapshot, unit: Unit, was_parked: bool) -> Event:
     topic, properties = unit["topic"], unit["properties"]
     group = unit["consumerGroup"]
     failed = f"; failed {counted(unit['reconsumeTimes'], 'time')}"
@@ -329,7 +364,7 @@ def _event(store: Snapshot, unit: Unit, parked_at: int) -> Event:
     text = f"{unit['bodySize']} bytes{_list('tags', unit['tags'])}{_list('keys', unit['keys'])}"
     if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT:
         return _of(unit, "committed", text, properties.get("PGROUP"))
-    if parked_at < unit["commitLogOffset"]:
+    if was_parked:
         return _of(unit, "delivered", text)
     return _of(unit, "produced", f"{text}, from {unit['bornHost']}", properties.get("PGROUP"))
 
@@ -376,6 +411,10 @@ def _list(name: str, text: str | None) -> str:
 # ---- events that only other units tell of
 
 
+def _of_other_units(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterator[Event]:
+    return itertools.chain(_rollbacks(store, options, units), _popped(store, options, units))
+
+
 def _rollbacks(store: Snapshot, options: ReadOptions, units: WaitingRows) -> Iterator[Event]:
     """For each transaction without a committed message, the event that ended it."""
     commits = WaitingRows(_COMMITS, _commits_without_id(units))
@@ -403,7 +442,7 @@ def _rollbacks_of(store: Snapshot, options: ReadOptions, halves: list[Unit]) -> 
     in_rocksdb = _InRocksDB(halves)
     start = min(unit["commitLogOffset"] for unit in halves)
     selection = replace(of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), commit_log_offset=Numbers(start))
-    for op in _rows(_read(store, options, selection)):
+    for op in _rows(_read([store], options, selection)):
         op["properties"] = dict(op["properties"])
         if op["topic"] == ROCKSDB_OP_TOPIC:
             ended = [in_rocksdb.named(op["properties"])]

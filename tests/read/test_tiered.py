@@ -257,11 +257,48 @@ def test_traces(tmp_path: Path, rng: random.Random) -> None:
     assert table("tier") == []
 
 
+def test_history(tier: Path, rng: random.Random, caplog: pytest.LogCaptureFixture) -> None:
+    """What the broker's own store tells, but for what no broker brings to a tier."""
+
+    def events(root: str, name: str) -> list[list[Any]]:
+        rows = Store(tier.parent / root).history(name).drop_columns("commitLogOffset").to_pylist()
+        assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
+        return sorted([*row.values()] for row in rows)
+
+    some = rng.randrange(40)
+    for name in (f"key-{some}", f"{some:032X}", "no-such"):
+        caplog.clear()
+        told = events("tier", name)
+        assert told == events("store", name)
+        assert bool(told) == (name != "no-such")
+        assert "a tiered store tells when messages were stored, retried and given up" in caplog.text
+    assert {row[1] for number in range(40) for row in events("tier", f"key-{number}")} == {"produced", "retried"}
+    (first, *_) = rows_of(tier.parent / "store")
+    made = first["offsetMsgId"][:16] + f"{0:016X}"  # no position in the commitlog
+    assert Store(tier).history(made).num_rows == 0
+    TierWriter(tier, "A", 0, broker="other").write_segment([])
+    with pytest.raises(OptionError, match="several brokers"):
+        Store(tier).history("key-1")
+
+
+def test_history_of_odd_topics(tmp_path: Path, rng: random.Random) -> None:
+    """No broker brings system topics; what lies there is told without what belongs to it."""
+    builder = StoreBuilder(tmp_path / "store")
+    for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "T"):
+        builder.append(topic, b"b", keys="k", msg_id="A" * 32)
+    builder.close()
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    assert {row["event"] for row in Store(tmp_path / "tier").history("k").to_pylist()} == {
+        "delayed",
+        "prepared",
+        "produced",
+    }
+
+
 def test_refusals(tier: Path, tmp_path: Path) -> None:
     store = Store(tier)
-    for call in (lambda: store.history("key-1"), lambda: store.offsets_of("g")):
-        with pytest.raises(NotAStoreError, match="a tiered store"):
-            call()
+    with pytest.raises(NotAStoreError, match="a tiered store"):
+        store.offsets_of("g")
     with pytest.raises(NotAStoreError, match="can only be read"):
         rmqstore_spark.rebuild(tier)
     with pytest.raises(OptionError, match="option 'tiered'"):

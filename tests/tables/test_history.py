@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def events(root: Path, name: str, **options: Any) -> list[Row]:
-    table = history(Snapshot.find(str(root), Files()), reading.options_of(root, **options), name)
+    table = history([Snapshot.find(str(root), Files())], reading.options_of(root, **options), name)
     table.validate(full=True)
     rows: list[Row] = table.to_pylist()
     times = [row["timestamp"] for row in rows if row["timestamp"] is not None]
@@ -196,12 +196,12 @@ def test_it_is_found_through_the_index(tmp_path: Path) -> None:
     opened = Snapshot.find(str(tmp_path), files)
     assert opened.end == store.end  # to find it costs the same for every read
     files.bytes = 0
-    rows = history(opened, reading.options_of(tmp_path), "k4000").to_pylist()
+    rows = history([opened], reading.options_of(tmp_path), "k4000").to_pylist()
     assert [row["event"] for row in rows] == ["produced", "retried"]
     assert files.bytes < store.end / 5
 
     shutil.rmtree(tmp_path / "index")
-    again = history(Snapshot.find(str(tmp_path), Files()), reading.options_of(tmp_path), "k4000")
+    again = history([Snapshot.find(str(tmp_path), Files())], reading.options_of(tmp_path), "k4000")
     assert again.to_pylist() == rows
 
 
@@ -235,7 +235,7 @@ def test_many_messages_of_one_key_cost_no_more_each(tmp_path: Path) -> None:
 
         sys.setprofile(called)
         try:
-            assert history(opened, reading.options_of(store.root), "same").num_rows == messages
+            assert history([opened], reading.options_of(store.root), "same").num_rows == messages
         finally:
             sys.setprofile(None)
         return count

@@ -50,7 +50,7 @@ def open_stores(options: ReadOptions, files: Files, *, with_queue_logs: bool = F
     if part is not None and not with_queue_logs:
         raise NotAStoreError(
             f"{part.root}: {part.what} has messages and the tables topics, queues, usage, segments, consumequeue, "
-            "traces and check, and nothing else; give the broker's own store directory"
+            "traces and check, and history, and nothing else; give the broker's own store directory"
         )
     if len({store.what for store in stores}) > 1:
         raise OptionError(
