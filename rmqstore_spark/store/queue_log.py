@@ -22,7 +22,7 @@ from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
 from rmqstore_spark.store.snapshot import AskedOffsets, LogQueue, Snapshot, StoreRef
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.compaction import QueueUnit, compaction_logs, last_unit
+from rmqstore_spark.store.structures.compaction import LostFile, QueueUnit, compaction_logs, last_unit
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile, names_there
@@ -163,9 +163,17 @@ class QueueLog(Snapshot):
 
 class CompactionLog(QueueLog):
     """The log of a queue of a compaction topic: its files have their full size from the start, and between them names
-    may be missing."""
+    may be missing.
+
+    Args:
+        lost_files: those of its files that are not there, though its queue has them.
+    """
 
     what: ClassVar[str] = "a compaction log"
+
+    def __init__(self, layout: Layout, files: Files, lost_files: Sequence[LostFile] = ()) -> None:
+        super().__init__(layout, files)
+        self.lost_files = lost_files
 
     @kept
     def _known(self) -> dict[int, QueueUnit | None]:
@@ -179,6 +187,10 @@ class CompactionLog(QueueLog):
         return last_unit(self.root, self.queue, os.path.basename(segment.path), self.files)
 
     def lost(self) -> list[Damage]:
+        """What the queue has and the log has not: whole files, and ends of files."""
+        return [_missing_file(file) for file in self.lost_files] + self._lost_ends()
+
+    def _lost_ends(self) -> list[Damage]:
         """The parts at the ends of files that have no message, and whose last one has a queue unit: a broker writes
         the unit after the message. One that a pass has made meanwhile does not count."""
         known = self._known
@@ -379,6 +391,15 @@ class TieredLog(QueueLog):
         return fits or tiered_unit_at(self.layout, self.files, stop) is not None
 
 
+def _missing_file(file: LostFile) -> Damage:
+    reason = (
+        f"expected a file with messages up to queueOffset {file.unit.queue_offset}, which have units in compactionCq/, "
+        "found none; a broker that was killed while a pass replaced files left them as *.delete, and the new ones in "
+        "compacting/"
+    )
+    return Damage(file.path, file.start, file.unit.position + file.unit.size, 0, reason, of_queue=True)
+
+
 def _hole(before: SegmentFile, after: SegmentFile) -> Damage | None:
     """The hole between two files: what a broker that was killed had not brought there yet."""
     stop = before.start + before.size
@@ -500,4 +521,5 @@ def queue_logs_of(store: StoreRef) -> Iterator[QueueLog]:
 
 def compaction_logs_of(store: StoreRef) -> Iterator[CompactionLog]:
     """The compaction logs of a store, by topic and queueId."""
-    return (CompactionLog(layout, store.files) for layout in compaction_logs(store.root, store.files))
+    found = compaction_logs(store.root, store.files)
+    return (CompactionLog(layout, store.files, lost_files) for layout, lost_files in found)

@@ -79,8 +79,8 @@ def wait_for_passes(root: Path, before: dict[str, int]) -> None:
 
 
 def wait_for_rest(root: Path) -> None:
-    """Until no pass runs: a broker that is killed while it replaces the files of a log, and then those of its queue,
-    may leave a queue of other messages, which check tells."""
+    """Until no pass runs: what a broker leaves that is killed in the midst of one check tells, and no broker starts on
+    (tests/read/test_compacted.py has each such state)."""
     end = time.monotonic() + PATIENCE
     while any(path.is_file() for path in root.glob("compaction/*/*/*/compacting/*")) and time.monotonic() < end:
         time.sleep(0.02)

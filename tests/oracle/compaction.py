@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -111,6 +113,27 @@ class LogWriter:
             name = f"{self._start:020d}"
             (self.log / name).write_bytes(self._data.ljust(self.file_size, b"\0"))
             (self.queue / name).write_bytes(self._units.ljust(46 * 64, b"\0"))
+
+
+def replace_files(root: Path, topic: str, queue_id: int, file_size: int, new: list[Value]) -> Iterator[str]:
+    """A pass that has these messages left of all files but the last, rename by rename, as a broker does it; after each
+    its name. The directory was not changed just now, so nobody waits for a broker."""
+    writer = LogWriter(root, topic, queue_id, file_size)
+    old = sorted(path.name for path in writer.log.iterdir())[:-1]
+    made = LogWriter(root / "made", topic, queue_id, file_size)
+    made.write_all(new, 0)
+    for source, directory in ((made.log, writer.log), (made.queue, writer.queue)):
+        shutil.move(source, directory / "compacting")
+    for directory in (writer.log, writer.queue):
+        new_names = sorted(path.name for path in (directory / "compacting").iterdir())
+        renames = [(directory / name, directory / f"{name}.delete") for name in old]
+        renames += [(directory / "compacting" / name, directory / name) for name in new_names]
+        for source, target in renames:
+            source.rename(target)
+            os.utime(directory, (0, 0))
+            yield str(target.relative_to(root / "compaction"))
+        for name in old:
+            (directory / f"{name}.delete").unlink()
 
 
 def read_log(root: Path, topic: str, queue_id: int) -> Iterator[dict[str, Any]]:

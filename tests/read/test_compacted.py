@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +182,73 @@ def test_work_in_progress_does_not_count(tmp_path: Path, rng: random.Random) -> 
         (directory / name / f"{0:020d}").write_bytes(b"half done")
     (directory / f"{0:020d}.delete").write_bytes(b"old")
     assert rows_of(made.root) == rows
+
+
+class Replaced:
+    """A store whose broker replaces the files of its one compaction log; all but the last segment have expired."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        builder = StoreBuilder(root, segment_size=4096)
+        sent = [compaction.append(builder, "A", 0, f"key{n % 9}" if n % 5 else f"only{n}", b"x" * n) for n in range(90)]
+        builder.close()
+        compaction.configure(root, ["A"])
+        LogWriter(root, "A", 0, FILE_SIZE).write_all(sent, 0)
+        *_, last = sorted(row["file"] for row in compaction.read_log(root, "A", 0))
+        before = sum(row["file"] != last for row in compaction.read_log(root, "A", 0))
+        self.new = compaction.compact(sent[:before])
+        self.expected = [(v.queue_offset, v.key, v.body) for v in compaction.last_values(sent)]
+        builder.expire(len(list((root / "commitlog").iterdir())) - 1)
+
+    def steps(self) -> Iterator[str]:
+        return compaction.replace_files(self.root, "A", 0, FILE_SIZE, self.new)
+
+    def rows(self, **options: Any) -> list[tuple[int, str, bytes]]:
+        return found(rows_of(self.root, **options), "A", 0)
+
+    def problems(self) -> set[str]:
+        return {row["problem"] for row in Store(self.root).check().to_pylist() if row["severity"] == "error"}
+
+
+def test_broker_killed_while_it_replaces_files(tmp_path: Path) -> None:
+    """After each rename: the rows are right, or it is told; and check tells whatever no broker starts on."""
+    store = Replaced(tmp_path)
+    assert store.rows() == store.expected
+    lost, told = 0, set[str]()
+    for step in store.steps():
+        problems = store.problems()
+        if step.startswith("compactionLog") and step.endswith((".delete", f"{0:020d}")):
+            lost += 1
+            with pytest.raises(DamagedStoreError, match="have units in compactionCq/, found none"):
+                store.rows()
+            assert "damagedCompactionLog" in problems, step
+            assert set(store.rows(mode="DROPMALFORMED")) < set(store.expected)
+            with pytest.raises(DamagedStoreError, match="damagedCompactionLog"):
+                Store(store.root).copy(tmp_path.with_name("copy"))
+        else:
+            assert store.rows() == store.expected, step
+            assert problems <= {"wrongCompactionQueue"}
+        told |= problems
+    assert lost > 5
+    assert told == {"damagedCompactionLog", "wrongCompactionQueue"}
+    assert store.rows() == store.expected
+    assert store.problems() == set()
+
+
+def test_broker_that_replaces_files_is_waited_for(tmp_path: Path) -> None:
+    store = Replaced(tmp_path)
+    steps = store.steps()
+    assert next(steps).endswith(".delete")
+    os.utime(tmp_path / "compaction" / "compactionLog" / "A" / "0")
+
+    def go_on() -> None:
+        time.sleep(0.3)
+        for _ in steps:
+            pass
+
+    with ThreadPoolExecutor(1) as broker:
+        broker.submit(go_on)
+        assert store.rows() == store.expected
 
 
 def test_refusals(tmp_path: Path, rng: random.Random) -> None:

@@ -8,12 +8,18 @@
 A pass rewrites all files but the last: they become one file or more that keep the name of the first, so names have
 gaps. A file that a pass has written ends with zeros, one that was full with a blank. Directories of work in progress
 (compacting/, replicating/) and files to be deleted do not count.
+
+A pass writes its files into compacting/, in both directories. Then it replaces: it renames the log's old files to
+*.delete, moves the new ones up, and does the same for the queue. No broker starts on what one leaves that was killed
+meanwhile, for it demands a queue file for each file of the log and the reverse.
 Source: org.apache.rocketmq.store.kv.CompactionStore, CompactionLog.
 """
 
 import json
+import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +28,7 @@ from rmqstore_spark.errors import DeletedMeanwhileError, RmqStoreError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.store.structures.consumequeue import queue_directories
-from rmqstore_spark.store.structures.layout import Layout, names_there, queue_log, queue_path
+from rmqstore_spark.store.structures.layout import Layout, names_there, queue_log, queue_path, start_in
 
 CHECKPOINT = os.path.join("compaction", "position-checkpoint")
 UNIT = np.dtype(
@@ -37,6 +43,9 @@ UNIT = np.dtype(
     ]
 )
 _SOME_UNITS = 1024
+_WORK = "compacting"
+_REPLACED_WITHIN = 3.0  # seconds from one rename of a replacement to the next, many times what a broker needs
+_LOOK_AGAIN_AFTER = 0.05  # seconds
 _LARGEST_CHECKPOINT = 64 * 1024 * 1024  # bytes
 _LOGS, _QUEUES = os.path.join("compaction", "compactionLog"), os.path.join("compaction", "compactionCq")
 
@@ -52,10 +61,58 @@ def _is_compacted(entry: dict[str, object]) -> bool:
     return isinstance(attributes, dict) and attributes.get("cleanup.policy") == "COMPACTION"
 
 
-def compaction_logs(root: str, files: Files) -> Iterator[Layout]:
-    """The compaction logs of a store, by topic and queueId, each as the layout of a log of its own."""
+class QueueUnit(NamedTuple):
+    """What a unit of compactionCq/ says of a message."""
+
+    position: int
+    size: int
+    queue_offset: int
+
+
+class LostFile(NamedTuple):
+    """A file of a compaction log that is not there, and the last message that its queue has a unit for."""
+
+    path: str
+    start: int
+    unit: QueueUnit
+
+
+def compaction_logs(root: str, files: Files) -> Iterator[tuple[Layout, Sequence[LostFile]]]:
+    """The compaction logs of a store, by topic and queueId, each as the layout of a log of its own; and which of its
+    files are not there. A broker that replaces files now is waited for."""
     for topic, queue_id, directory in queue_directories(os.path.join(root, _LOGS), files, names_there):
-        yield queue_log(root, (topic, queue_id), directory, files)
+        queue, now = (topic, queue_id), files
+        found = _look(root, queue, directory, now)
+        while found[1] and _seconds_since_rename(directory, files) < _REPLACED_WITHIN:
+            time.sleep(_LOOK_AGAIN_AFTER)
+            now = files.fresh()
+            found = _look(root, queue, directory, now)
+        yield found
+
+
+def _look(root: str, queue: tuple[str, int], directory: str, files: Files) -> tuple[Layout, Sequence[LostFile]]:
+    # First the queue: a broker makes a file of the log before that of its queue.
+    of_queue = os.path.dirname(compaction_queue_file(root, queue, ""))
+    known = _numbered(of_queue, files)
+    layout = queue_log(root, queue, directory, files)
+    missing = sorted(known - {os.path.basename(segment.path) for segment in layout.segments})
+    waiting = (_numbered(os.path.join(each, _WORK), files) for each in (directory, of_queue) if missing)
+    if [bool(names) for names in waiting] == [False, True]:
+        return layout, []  # the log's files are new and all there, the queue's are still the old ones
+    lost = ((name, last_unit(root, queue, name, files)) for name in missing)
+    return layout, [LostFile(os.path.join(directory, name), int(name), unit) for name, unit in lost if unit is not None]
+
+
+def _seconds_since_rename(directory: str, files: Files) -> float:
+    """How long ago something in a directory was renamed; infinite where directories have no times."""
+    try:
+        return abs(time.time() - files.fresh().status(directory).st_mtime)
+    except OSError:
+        return math.inf
+
+
+def _numbered(directory: str, files: Files) -> set[str]:
+    return {name for name in names_there(directory, files) if start_in(name) is not None}
 
 
 def last_compacted(root: str, files: Files) -> dict[str, int]:
@@ -69,14 +126,6 @@ def last_compacted(root: str, files: Files) -> dict[str, int]:
         return {name: offset for name, offset in table if type(offset) is int and 0 <= offset < 1 << 63}
     except (OSError, ValueError, AttributeError, RecursionError, RmqStoreError):
         return {}
-
-
-class QueueUnit(NamedTuple):
-    """What a unit of compactionCq/ says of a message."""
-
-    position: int
-    size: int
-    queue_offset: int
 
 
 def last_unit(root: str, queue: tuple[str, int], name: str, files: Files) -> QueueUnit | None:

@@ -62,6 +62,16 @@ def _check(log: QueueLog, moment: Moment) -> Iterator[Finding]:
 @_check.register
 def _check_compaction_log(log: CompactionLog, moment: Moment) -> Iterator[Finding]:
     """A file that a pass replaces meanwhile is not judged."""
+    for file in log.lost_files:
+        yield Finding(
+            "damagedCompactionLog",
+            file.path,
+            topic=log.queue[0],
+            queue_id=log.queue[1],
+            expected=f"a file with messages up to queueOffset {file.unit.queue_offset}",
+            found="no file",
+            count=file.unit.position + file.unit.size - file.start,
+        )
     try:
         last = log.log.extents[-1:]
         check_queue = functools.partial(_check_queue, log, may_lag_in=last if moment.is_unsettled else [])
