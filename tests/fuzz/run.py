@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -97,7 +98,7 @@ def _call(program: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, env=_ENVIRONMENT, capture_output=True, text=True, errors="replace")
 
 
-def _run(name: str, directory: Path, seconds: float) -> str:
+def _run(name: str, directory: Path, seconds: float, seed: int) -> str:
     """How many inputs a harness took in so many seconds, and how many places of the code they came to.
 
     Raises:
@@ -109,7 +110,8 @@ def _run(name: str, directory: Path, seconds: float) -> str:
     if again is not None and again.returncode != 0:
         raise Failed(f"{name}: what failed once fails again\n{again.stderr[-4000:]}")
     _FAILED.mkdir(exist_ok=True)
-    options = ["-entropic=0", f"-max_total_time={max(1, round(seconds))}", f"-artifact_prefix={_FAILED / name}-"]
+    options = ["-entropic=0", f"-seed={seed}", f"-max_total_time={max(1, round(seconds))}"]
+    options.append(f"-artifact_prefix={_FAILED / name}-")
     run = _call([*program, *options, str(directory / "corpora" / name)])
     if run.returncode != 0:
         raise Failed(f"{name}:\n{run.stderr[-6000:]}\nonce more: {directory / name} tests/fuzz/failed/{name}-...")
@@ -135,6 +137,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="for all together")
     parser.add_argument("--only", default=",".join(NAMES), help="commas between them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
+    parser.add_argument("--seed", type=int, default=random.randrange(1, 1 << 31), help="of libFuzzer's own draws")
     parser.add_argument("--keep", type=int, default=0, help="so many inputs of each in tests/data/fuzz, for later runs")
     parser.add_argument(
         "--memory", action="store_true", help="find what is read before it is written (MemorySanitizer)"
@@ -152,6 +155,7 @@ def main() -> int:
     if compiler is None:
         print("fuzz: skipped: no clang with libFuzzer and zlib.h here (apt: clang libclang-rt-*-dev zlib1g-dev)")
         return 0
+    print(f"fuzz: seed {arguments.seed}", flush=True)
     directory = _REPOSITORY / ("build/fuzz-memory" if arguments.memory else "build/fuzz")
     directory.mkdir(parents=True, exist_ok=True)
     _fill_corpora(directory / "corpora")
@@ -159,7 +163,10 @@ def main() -> int:
     status = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(lambda name: _build(compiler, sanitizers, name, directory), names))
-        runs = [(name, pool.submit(_run, name, directory, second * _SHARES.get(name, 1.0))) for name in names]
+        runs = [
+            (name, pool.submit(_run, name, directory, second * _SHARES.get(name, 1.0), arguments.seed))
+            for name in names
+        ]
         for name, run in runs:
             try:
                 print(run.result(), flush=True)
