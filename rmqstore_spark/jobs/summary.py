@@ -343,15 +343,20 @@ def _spread(least: int, most: int) -> list[int]:
 def _groups(store: Snapshot, facts: QueueFacts) -> list[GroupSummary]:
     rows = consumed(store)
     progress = Progress(store, rows, facts)
-    # Sums in Python, as those of offsets that are nonsense may not fit an int64.
-    lags = np.where(progress.is_known, np.maximum(progress.lag, 0), 0).tolist()
     topics: dict[str, list[str]] = defaultdict(list)
     parts: dict[str, slice] = {}  # of the rows: those of a group are side by side
     for group, topic, part in rows.stretches():
         topics[group].append(topic)
         parts[group] = slice(parts[group].start if group in parts else part.start, part.stop)
-    groups = [GroupSummary(group, topics[group], sum(lags[parts[group]]), None) for group in topics]
+    groups = [GroupSummary(group, topics[group], _lag(progress, parts[group]), None) for group in topics]
     groups.sort(key=lambda each: (-each.lag, each.group))
     worst, others = groups[:GROUPS_TIMED], groups[GROUPS_TIMED:]
     longest = progress.longest([parts[each.group] for each in worst])
     return [*(replace(each, lag_millis=millis) for each, millis in zip(worst, longest, strict=True)), *others]
+
+
+def _lag(progress: Progress, rows: slice) -> int:
+    """The messages that all of some rows are behind. A sum in Python, as those of offsets that are nonsense may not fit
+    an int64."""
+    lags: list[int] = np.where(progress.are_known(rows), np.maximum(progress.lag(rows), 0), 0).tolist()
+    return sum(lags)

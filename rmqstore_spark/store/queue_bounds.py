@@ -41,6 +41,7 @@ _QUEUES_AT_ONCE = 4096  # queues whose messages are looked up together, so that 
 _BLOCK = 4096  # bytes: disk space is mostly allocated in such blocks
 
 _Longs = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int32]
 _Flags = npt.NDArray[np.bool_]
 
 
@@ -181,7 +182,7 @@ class UnitNumbers:
         return UnitNumbers(starts - starts[0], self.numbers[starts[0] : starts[-1]])
 
     @classmethod
-    def of(cls, queues: int, which: _Longs, numbers: _Longs) -> "tuple[UnitNumbers, _Longs]":
+    def of(cls, queues: int, which: _Longs | _Ints, numbers: _Longs) -> "tuple[UnitNumbers, _Longs]":
         """Each number of each queue once; and for each item of `which` the index of its number there.
 
         Args:
@@ -196,7 +197,9 @@ class UnitNumbers:
         return cls(np.searchsorted(which[unique], np.arange(queues + 1)), numbers[unique]), index
 
     @classmethod
-    def before(cls, queues: list[Queue], which: _Longs, offsets: _Longs) -> "tuple[UnitNumbers, _Longs, _Longs]":
+    def before(
+        cls, queues: list[Queue], which: _Longs | _Ints, offsets: _Longs
+    ) -> "tuple[UnitNumbers, _Longs, _Longs]":
         """The messages before some queue offsets, in those of the queues whose units are found by offset; which items
         of `which` ask, and for each of these the index of its number.
 

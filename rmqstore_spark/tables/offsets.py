@@ -1,7 +1,6 @@
 """Table `offsets`: each consumer group's progress in each queue, as RocketMQ's consumerProgress shows it for a running
 broker. A group's offset is that of the next message that it will get (config/consumerOffset.json)."""
 
-import operator
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -14,6 +13,7 @@ from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.run.damage_reports import say_if_unread
+from rmqstore_spark.store.format.stretches import numbers_in
 from rmqstore_spark.store.queue_bounds import UnitNumbers
 from rmqstore_spark.store.queue_times import QueueTimes, times_of
 from rmqstore_spark.store.snapshot import Snapshot
@@ -23,12 +23,13 @@ from rmqstore_spark.tables.columns import array, numbers
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts, say_what_is_lost
 from rmqstore_spark.tables.table import Part, Table
 
-_ROWS_AT_ONCE = 64 * 1024
 _OF_QUEUES = {"minOffset", "maxOffset", "lag", "expired"}
 _OF_TIMES = {"lastConsumedTimestamp", "lagMillis"}
 
 _Longs = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int32]
 _Flags = npt.NDArray[np.bool_]
+_Rows = slice | _Longs
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
@@ -41,10 +42,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     if asked & (_OF_QUEUES | _OF_TIMES):
         facts = queue_facts(store, _queues_of(wanted), wanted if asked & _OF_TIMES else None)
         say_what_is_lost(store, facts)
-    progress = Progress(store, wanted, facts)
-    with collector_paused():
-        times = progress.times(np.arange(len(wanted.offsets))) if asked & _OF_TIMES else None
-    return _batches(progress, times)
+    return _batches(Progress(store, wanted, facts), bool(asked & _OF_TIMES))
 
 
 def consumed(store: Snapshot, selection: Selection = EVERYTHING) -> ConsumerOffsets:
@@ -58,63 +56,72 @@ def consumed(store: Snapshot, selection: Selection = EVERYTHING) -> ConsumerOffs
     offsets = store.offsets_in(topics)
     if selection.wants_all_queues:
         return offsets
-    some = {
-        (group, topic): queues
-        for group, topic in offsets
-        if selection.wants_topic(topic)
-        and (queues := {n: at for n, at in offsets[group, topic].items() if selection.queue(topic, n) is not None})
-    }
-    return ConsumerOffsets.of(some)
+    are_some = np.zeros(len(offsets.offsets), np.bool_)
+    for _, topic, rows in offsets.stretches():
+        if selection.wants_topic(topic):
+            queue_ids = offsets.queue_ids[rows].tolist()
+            are_some[rows] = [selection.queue(topic, queue_id) is not None for queue_id in queue_ids]
+    return offsets.where(are_some)
 
 
 def _queues_of(wanted: ConsumerOffsets) -> Selection:
     """The queues that groups have consumed."""
     assigned: dict[str, set[int]] = defaultdict(set)
-    queue_ids = wanted.queue_ids.tolist()
     for _, topic, rows in wanted.stretches():
-        assigned[topic].update(queue_ids[rows])
+        assigned[topic].update(wanted.queue_ids[rows].tolist())
     return Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()})
 
 
 class Progress:
-    """How far consumer groups are in the queues of a store. Arrays have an item for each row of `consumed`.
+    """How far consumer groups are in the queues of a store. What is worked out for rows of `consumed` has an item for
+    each of them.
 
     Attributes:
         consumed: the rows.
-        is_known: whether the queue exists; other numbers are of no meaning where it does not.
-        least, end: the queue's bounds.
-        lag: messages.
     """
 
     def __init__(self, store: Snapshot, consumed: ConsumerOffsets, facts: QueueFacts | None) -> None:
         self.consumed = consumed
         self._store = store
         self._facts = facts
-        names = [] if facts is None else facts.names
-        self._which = self._queues_of_rows(names)
-        self.is_known = self._which >= 0
+        self._which = self._queues_of_rows([] if facts is None else facts.names)
         # The last one is of a queue without a message yet.
-        self.least, self.end = (
-            np.append([] if facts is None else of(facts), 0).astype(np.int64)[self._which]
-            for of in (operator.attrgetter("least"), operator.attrgetter("end"))
+        self._least, self._end = (
+            np.append(of, 0).astype(np.int64) for of in (((), ()) if facts is None else (facts.least, facts.end))
         )
-        self.lag = self.end - np.maximum(consumed.offsets, self.least)
+        self._times = np.append(np.empty((2, 0), np.int64) if facts is None else facts.times, [[NO_TIME]] * 2, axis=1)
+        self._one_by_one = QueueTimes(store)
 
-    def _queues_of_rows(self, names: list[tuple[str, int]]) -> _Longs:
+    def _queues_of_rows(self, names: list[tuple[str, int]]) -> _Ints:
         """The index of each row's queue among these; -1 where there is no such queue, and their number where it has no
         message yet."""
-        found = self.consumed.index_in(names)
-        configured = np.fromiter((self._store.topics.get(topic, 0) for _, topic in self.consumed.names), np.int64)
-        is_empty = (found < 0) & (self.consumed.queue_ids < np.repeat(configured, np.diff(self.consumed.bounds)))
-        return np.where(is_empty, len(names), found)
+        consumed, found = self.consumed, self.consumed.index_in(names)
+        configured = np.fromiter((self._store.topics.get(topic, 0) for _, topic in consumed.names), np.int64)
+        for piece in consumed.pieces():
+            is_empty = (found[piece] < 0) & (consumed.queue_ids[piece] < configured[consumed.names_of(piece)])
+            found[piece][is_empty] = len(names)
+        return found
+
+    def are_known(self, rows: _Rows) -> _Flags:
+        """Whether the queues of some rows exist; their numbers are of no meaning where they do not."""
+        return self._which[rows] >= 0
+
+    def bounds(self, rows: _Rows) -> tuple[_Longs, _Longs]:
+        """The first offset that is left of the queue of each of some rows, and the offset after its last one."""
+        which = self._which[rows]
+        return self._least[which], self._end[which]
+
+    def lag(self, rows: _Rows) -> _Longs:
+        """Messages that some rows are behind."""
+        least, end = self.bounds(rows)
+        return end - np.maximum(self.consumed.offsets[rows], least)
 
     def times(self, rows: _Longs) -> tuple[_Longs, _Longs]:
         """For some rows, the store time (us) of the last message that the group consumed, and the milliseconds of store
         time from that or else from the first message left to the last message. NO_TIME where there is none."""
-        which, offsets, is_known = self._which[rows], self.consumed.offsets[rows], self.is_known[rows]
-        known = np.empty((2, 0), np.int64) if self._facts is None else self._facts.times
-        first, last = np.append(known, [[NO_TIME]] * 2, axis=1)[:, which]
-        least, end = self.least[rows], self.end[rows]
+        which, offsets, is_known = self._which[rows], self.consumed.offsets[rows], self.are_known(rows)
+        first, last = self._times[:, which]
+        least, end = self.bounds(rows)
         is_at_end = offsets == end
         is_left = is_known & (least < offsets) & (offsets <= end)
         consumed = np.where(is_left & is_at_end, last, NO_TIME)
@@ -124,14 +131,14 @@ class Progress:
         # Times are of whole milliseconds; in microseconds a difference may be too large.
         is_timed = (last != NO_TIME) & (since != NO_TIME)
         millis = np.where(is_timed, np.maximum(0, last // 1000 - since // 1000), NO_TIME)
-        millis[self.lag[rows] <= 0] = 0
+        millis[self.lag(rows) <= 0] = 0
         return consumed, np.where(is_known, millis, NO_TIME)
 
     def longest(self, parts: list[slice]) -> list[int | None]:
         """For each of some parts of the rows the longest of the times from the last consumed message to the last
         message (ms); None where none is known."""
-        rows = np.concatenate([np.arange(0), *(np.arange(part.start, part.stop) for part in parts)])
-        stops = np.cumsum([part.stop - part.start for part in parts])
+        starts, sizes = np.array([(part.start, part.stop - part.start) for part in parts], np.int64).reshape(-1, 2).T
+        rows, stops = numbers_in(starts, sizes), np.cumsum(sizes)
         _, millis = self.times(rows)
         most = [int(some.max(initial=NO_TIME)) for some in np.split(millis, stops)[: len(parts)]]
         return [None if each == NO_TIME else each for each in most]
@@ -152,10 +159,9 @@ class Progress:
             found[have_files] = facts.consumed_times[rows[have_files]]
         else:
             found[have_files] = self._in_files(facts, which[have_files], offsets[have_files])
-        one_by_one = QueueTimes(self._store)
         for at in np.flatnonzero(~have_files).tolist():
             topic, queue_id = facts.names[which[at]]
-            time = one_by_one.at(topic, queue_id, int(offsets[at]))
+            time = self._one_by_one.at(topic, queue_id, int(offsets[at]))
             found[at] = NO_TIME if time is None else time
         if facts.unqueued:
             pairs = zip(which.tolist(), offsets.tolist(), are_last.tolist(), strict=True)
@@ -164,7 +170,7 @@ class Progress:
                     found[at] = facts.unqueued.get((queue, offset), found[at])
         return found
 
-    def _in_files(self, facts: QueueFacts, which: _Longs, offsets: _Longs) -> _Longs:
+    def _in_files(self, facts: QueueFacts, which: _Ints, offsets: _Longs) -> _Longs:
         """The store times (us) of messages by their queue's files, given the index of their queue and their offset."""
         unique, of = np.unique(which, return_inverse=True)
         queues = [queue for queue in (facts.queues[row] for row in unique.tolist()) if queue is not None]
@@ -172,31 +178,33 @@ class Progress:
         return times_of(self._store, queues, asked)[index]
 
 
-def _batches(progress: Progress, times: tuple[_Longs, _Longs] | None) -> Iterator[pa.RecordBatch]:
-    """The rows of the table.
+def _batches(progress: Progress, are_timed: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of the table, some at a time.
 
     Args:
-        times: of all rows; None where they are not asked for.
+        are_timed: whether times are asked for.
     """
-    consumed, is_known = progress.consumed, progress.is_known
-    stretch = np.repeat(np.arange(len(consumed.names)), np.diff(consumed.bounds))
+    consumed = progress.consumed
     groups, topics = (array([name[at] for name in consumed.names], TEXT) for at in (0, 1))
-    last, millis = times or (np.full(len(is_known), NO_TIME),) * 2
-    for start in range(0, len(is_known), _ROWS_AT_ONCE):
-        here = slice(start, start + _ROWS_AT_ONCE)
-        names, known = numbers(stretch[here], LONG), is_known[here]  # pa.array() would import pandas
+    for here in consumed.pieces():
+        names, known = numbers(consumed.names_of(here), LONG), progress.are_known(here)  # pa.array() imports pandas
+        (least, end), lag = progress.bounds(here), progress.lag(here)
+        last = millis = np.full(len(known), NO_TIME)
+        if are_timed:
+            with collector_paused():
+                last, millis = progress.times(np.arange(here.start, here.stop))
         yield pa.RecordBatch.from_arrays(
             [
                 groups.take(names),
                 topics.take(names),
                 numbers(consumed.queue_ids[here], INT),
                 numbers(consumed.offsets[here], LONG),
-                numbers(progress.least[here], LONG, known),
-                numbers(progress.end[here], LONG, known),
-                numbers(progress.lag[here], LONG, known),
-                numbers(last[here], TIME, last[here] != NO_TIME),
-                numbers(millis[here], LONG, millis[here] != NO_TIME),
-                numbers(consumed.offsets[here] < progress.least[here], BOOL, known),
+                numbers(least, LONG, known),
+                numbers(end, LONG, known),
+                numbers(lag, LONG, known),
+                numbers(last, TIME, last != NO_TIME),
+                numbers(millis, LONG, millis != NO_TIME),
+                numbers(consumed.offsets[here] < least, BOOL, known),
             ],
             schema=OFFSETS.schema,
         )

@@ -81,9 +81,9 @@ def positions_of(store: Snapshot, group: str) -> Positions:
     """
     check_group([store], group, "offsets_of")
     found: Positions = {}
-    for (name, topic), queues in sorted(store.consumer_offsets.items()):
+    for topic in sorted(topic for name, topic in store.consumer_offsets if name == group):
         existing = {queue.queue_id for queue in store.queues.all_of_topic(topic)}
-        for queue_id, offset in sorted(queues.items()):
-            if name == group and (queue_id in existing or queue_id < store.topics.get(topic, 0)):
+        for queue_id, offset in sorted(store.consumer_offsets[group, topic].items()):
+            if queue_id in existing or queue_id < store.topics.get(topic, 0):
                 found.setdefault(topic, {})[str(queue_id)] = offset
     return found

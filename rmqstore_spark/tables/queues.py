@@ -4,6 +4,7 @@ Offsets are those that the log confirms (store/queue_bounds.py). For queues that
 itself is read, message by message (unqueued.py).
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -143,11 +144,10 @@ def queue_facts(
         if assumed is not None:
             bounds = bounds.of_existing()
         found = _Rows(bounds, store.queues_of_log() if of_logs is None else of_logs)
-        consumed: set[tuple[str, int, int]] | None = None
+        offsets_of = functools.cache(store.consumer_offsets.of_queue)
         for message in unqueued(store, selection, bounds):
-            consumed = _consumed(store) if consumed is None else consumed
-            name = message.topic, message.queue_id
-            found.add(message, store.queues.kind_of_lost, (*name, message.offset) in consumed)
+            is_consumed = message.offset + 1 in offsets_of(message.topic, message.queue_id)
+            found.add(message, store.queues.kind_of_lost, is_consumed)
         facts = replace(found.facts(), ahead=tuple(_ahead(store, bounds)))
     if store.written.has_lost:
         facts = replace(facts, lost=_lost_in(store, facts))
@@ -301,15 +301,6 @@ def _of_log(queue: LogQueue) -> list[int]:
         return [0, 0, -1, -1, NO_TIME, NO_TIME, 0, 0]
     times = [NO_TIME if each.store_timestamp is None else each.store_timestamp for each in (first, last)]
     return [first.queue_offset, last.queue_offset + 1, -1, -1, *times, 0, 0]
-
-
-def _consumed(store: Snapshot) -> set[tuple[str, int, int]]:
-    """Topic, queueId and queue offset of the messages that a group has consumed last."""
-    return {
-        (topic, queue_id, offset - 1)
-        for (_, topic), queues in store.consumer_offsets.items()
-        for queue_id, offset in queues.items()
-    }
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:

@@ -128,9 +128,11 @@ def _is_something_missing(store: Snapshot, selection: Selection, known: ManyBoun
         return True
     offsets = store.offsets_in(selection.named_topics)
     ends = np.append(known.end, 0)  # the last one is of any other queue
-    beyond = np.flatnonzero(offsets.offsets > ends[offsets.index_in(known.names)])
-    if selection.wants_all_queues:
-        return len(beyond) > 0
-    topics = (offsets.names[at][1] for at in (np.searchsorted(offsets.bounds, beyond, side="right") - 1).tolist())
-    queue_ids = offsets.queue_ids[beyond].tolist()
-    return any(selection.queue(*queue) is not None for queue in zip(topics, queue_ids, strict=True))
+    which = offsets.index_in(known.names)
+    for piece in offsets.pieces():
+        beyond = np.flatnonzero(offsets.offsets[piece] > ends[which[piece]])
+        topics = (offsets.names[at][1] for at in offsets.names_of(piece)[beyond].tolist())
+        queues = zip(topics, offsets.queue_ids[piece][beyond].tolist(), strict=True)
+        if any(selection.wants_all_queues or selection.queue(*queue) is not None for queue in queues):
+            return True
+    return False

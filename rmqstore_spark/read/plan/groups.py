@@ -76,7 +76,8 @@ def of_group(stores: list[Snapshot], group: str, selection: Selection) -> Iterat
     check_group(stores, group, "option 'startingOffsets'")
     given = selection.given
     for store in stores:
-        offsets = {topic: queues for (name, topic), queues in store.consumer_offsets.items() if name == group}
+        known = store.consumer_offsets
+        offsets = {topic: known[name, topic] for name, topic in known if name == group}
         if not offsets:
             log.warning("%s: consumer group %r has no offsets here, nothing is read of this store", store.root, group)
         starts = {

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,6 +37,7 @@ from rmqstore_spark.store.structures.config import (
 
 _AT_ONCE = 1024 * 1024  # bytes of the file
 _ENTRIES_AT_ONCE = 4096  # of a parsed object
+_ROWS_AT_ONCE = 64 * 1024  # of which there are arrays besides those that are kept
 _MOST_OF_ENTRY = 64 * 1024 * 1024  # bytes of one entry
 _MOST_AROUND = 64 * 1024  # bytes before the entries, and after them
 _SHORTEST_ENTRY, _SHORTEST_QUEUE = 6, 4  # bytes: "":{}, and 0:0,
@@ -43,6 +45,8 @@ _BEGIN = re.compile(rb'"offsetTable"[ \t\r\n]*:[ \t\r\n]*\{')
 _WITHOUT = b'"offsetTable":{}'
 
 _Longs = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int32]
+_Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +61,7 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
 
     names: list[tuple[str, str]]
     bounds: _Longs
-    queue_ids: _Longs
+    queue_ids: _Ints
     offsets: _Longs
 
     @classmethod
@@ -86,11 +90,18 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
     def only(self, topics: Collection[str]) -> "ConsumerOffsets":
         """Those in some topics."""
         which = [at for at, (_, topic) in enumerate(self.names) if topic in topics]
-        bounds = zip(self.bounds[which].tolist(), self.bounds[[at + 1 for at in which]].tolist(), strict=True)
-        rows = np.concatenate([_longs(()), *(np.arange(start, stop) for start, stop in bounds)])
         sizes = np.diff(self.bounds)[which]
+        rows = numbers_in(self.bounds[which], sizes)
         names = [self.names[at] for at in which]
         return ConsumerOffsets(names, np.append(0, np.cumsum(sizes)), self.queue_ids[rows], self.offsets[rows])
+
+    def where(self, are_some: _Flags) -> "ConsumerOffsets":
+        """Those of some rows."""
+        if are_some.all():
+            return self
+        stops = np.append(0, np.cumsum(are_some))[self.bounds]
+        names = [name for name, count in zip(self.names, np.diff(stops).tolist(), strict=True) if count]
+        return ConsumerOffsets(names, np.unique(stops), self.queue_ids[are_some], self.offsets[are_some])
 
     def stretches(self) -> Iterator[tuple[str, str, slice]]:
         """Group, topic, and the rows of both."""
@@ -98,7 +109,33 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
         for (group, topic), start, stop in zip(self.names, bounds[:-1], bounds[1:], strict=True):
             yield group, topic, slice(start, stop)
 
-    def index_in(self, queues: Sequence[tuple[str, int]]) -> _Longs:
+    def names_of(self, rows: slice) -> _Longs:
+        """For each of some rows the index of its group and topic."""
+        return np.searchsorted(self.bounds, np.arange(rows.start, rows.stop), side="right") - 1
+
+    def pieces(self) -> Iterator[slice]:
+        """All rows, some at a time: what is worked out for each then takes no more memory where there are many."""
+        for start in range(0, len(self.offsets), _ROWS_AT_ONCE):
+            yield slice(start, min(start + _ROWS_AT_ONCE, len(self.offsets)))
+
+    @kept
+    def _stretches_of(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for at, (_, topic) in enumerate(self.names):
+            found.setdefault(topic, []).append(at)
+        return found
+
+    def of_queue(self, topic: str, queue_id: int) -> set[int]:
+        """All groups' offsets in a queue."""
+        found = set()
+        for at in self._stretches_of.get(topic, ()):
+            start, stop = self.bounds[at : at + 2].tolist()
+            row = start + int(np.searchsorted(self.queue_ids[start:stop], queue_id))
+            if row < stop and self.queue_ids[row] == queue_id:
+                found.add(int(self.offsets[row]))
+        return found
+
+    def index_in(self, queues: Sequence[tuple[str, int]]) -> _Ints:
         """For each row the index of its queue among these, the last one where there are several; -1 where it is none of
         them."""
         of_queues, queue_ids = zip(*queues, strict=True) if queues else ((), ())
@@ -106,13 +143,17 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
         keys = _keys(_longs(map(topics.__getitem__, of_queues)), _longs(queue_ids))
         number_of = topics.get
         of_names = _longs([number_of(topic, -1) for _, topic in self.names])
-        rows = _keys(np.repeat(of_names, np.diff(self.bounds)), self.queue_ids)
         order = np.append(np.argsort(keys, kind="stable"), -1)
-        found = order[np.searchsorted(keys, rows, side="right", sorter=order[:-1]) - 1]
-        return np.where((found >= 0) & (np.append(keys, -1)[found] == rows), found, -1)
+        ordered = keys[order[:-1]]
+        index = np.empty(len(self.offsets), np.int32)
+        for piece in self.pieces():
+            rows = _keys(of_names[self.names_of(piece)], self.queue_ids[piece])
+            found = order[np.searchsorted(ordered, rows, side="right") - 1]
+            index[piece] = np.where((found >= 0) & (np.append(keys, -1)[found] == rows), found, -1)
+        return index
 
 
-def _keys(topics: _Longs, queue_ids: _Longs) -> _Longs:
+def _keys(topics: _Longs, queue_ids: _Longs | _Ints) -> _Longs:
     """One number for each queue, given the number of its topic: in the order of both. Below 0 for a topic below 0."""
     return (topics << 32) | queue_ids
 
@@ -182,10 +223,8 @@ class _Found:
         self.refused: str | None = None
         self._names: dict[tuple[str, str], int] = {}  # each with the number of its last entry
         self._texts: dict[str, str] = {}  # each text once
-        self._counts: list[_Longs] = []
-        self._entries = 0
-        self._queue_ids: list[_Longs] = []
-        self._offsets: list[_Longs] = []
+        # In the order of the file. An array.array grows in its place, so that nothing is there twice.
+        self._counts, self._queue_ids, self._offsets = array("q"), array("i"), array("q")
 
     def add_texts(self, texts: Iterable[str], counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
         """Add entries with names as in the file, topic@group."""
@@ -201,7 +240,7 @@ class _Found:
         Args:
             counts: queues of each entry.
         """
-        numbers = range(self._entries, self._entries + len(names))
+        numbers = range(len(self._counts), len(self._counts) + len(names))
         if counts.all() and all(map(all, names)):
             self._names.update(zip(names, numbers, strict=True))
         else:
@@ -210,42 +249,54 @@ class _Found:
                     self._names[name] = number
                 else:
                     self._names.pop(name, None)
-        self._entries += len(names)
-        self._counts.append(counts)
-        self._queue_ids.append(queue_ids)
-        self._offsets.append(offsets)
+        self._counts.frombytes(counts.tobytes())
+        self._queue_ids.frombytes(queue_ids.astype(np.int32).tobytes())
+        self._offsets.frombytes(offsets.tobytes())
 
     def offsets(self) -> ConsumerOffsets:
-        """All of them, in order."""
+        """All of them that are not below 0, in order. Such ones say nothing."""
         names = sorted(self._names)
         entries = _longs(map(self._names.__getitem__, names))
-        counts = np.concatenate([_longs(()), *self._counts])
+        counts, all_ids, all_offsets = (np.asarray(each) for each in (self._counts, self._queue_ids, self._offsets))
         starts, sizes = (np.cumsum(counts) - counts)[entries], counts[entries]
-        bounds = np.concatenate([[0], np.cumsum(sizes)])
-        rows = numbers_in(starts, sizes)
-        queue_ids, offsets = (np.concatenate([_longs(()), *some])[rows] for some in (self._queue_ids, self._offsets))
-        return _without_negative(_in_order(names, bounds, queue_ids, offsets))
+        queue_ids, offsets = np.empty(sizes.sum(), np.int32), np.empty(sizes.sum(), np.int64)
+        found_names: list[tuple[str, str]] = []
+        bounds, end = [_longs([0])], 0
+        for some in _pieces(sizes):
+            rows = numbers_in(starts[some], sizes[some])
+            piece = _in_order(names[some], sizes[some], all_ids[rows], all_offsets[rows])
+            piece = piece.where(piece.offsets >= 0)
+            found_names += piece.names
+            bounds.append(end + piece.bounds[1:])
+            here = slice(end, end := end + len(piece.offsets))
+            queue_ids[here], offsets[here] = piece.queue_ids, piece.offsets
+        return ConsumerOffsets(found_names, np.concatenate(bounds), queue_ids[:end], offsets[:end])
 
 
-def _in_order(names: list[tuple[str, str]], bounds: _Longs, queue_ids: _Longs, offsets: _Longs) -> ConsumerOffsets:
-    """Offsets with queueIds that ascend; of several offsets for one queue the last one counts."""
-    keys = _keys(np.repeat(np.arange(len(names)), np.diff(bounds)), queue_ids)
+def _pieces(sizes: _Longs) -> Iterator[slice]:
+    """Entries, some at a time, given the rows of each."""
+    stops = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        most = stops[start] - sizes[start] + _ROWS_AT_ONCE
+        stop = max(start + 1, int(np.searchsorted(stops, most, side="right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def _in_order(names: list[tuple[str, str]], sizes: _Longs, queue_ids: _Ints, offsets: _Longs) -> ConsumerOffsets:
+    """Offsets with queueIds that ascend; of several offsets for one queue the last one counts.
+
+    Args:
+        sizes: rows of each name.
+    """
+    keys = _keys(np.repeat(np.arange(len(names)), sizes), queue_ids)
     if (np.diff(keys) > 0).all():
-        return ConsumerOffsets(names, bounds, queue_ids, offsets)
+        return ConsumerOffsets(names, np.append(0, np.cumsum(sizes)), queue_ids, offsets)
     order = np.argsort(keys, kind="stable")
     order = order[np.append(np.diff(keys[order]) != 0, True)]
     stops = np.searchsorted(keys[order] >> 32, np.arange(len(names)), side="right")
-    return ConsumerOffsets(names, np.concatenate([[0], stops]), queue_ids[order], offsets[order])
-
-
-def _without_negative(found: ConsumerOffsets) -> ConsumerOffsets:
-    """Offsets without those below 0, which say nothing."""
-    are_some = found.offsets >= 0
-    if are_some.all():
-        return found
-    stops = np.concatenate([[0], np.cumsum(are_some)])[found.bounds]
-    names = [name for name, count in zip(found.names, np.diff(stops).tolist(), strict=True) if count]
-    return ConsumerOffsets(names, np.unique(stops), found.queue_ids[are_some], found.offsets[are_some])
+    return ConsumerOffsets(names, np.append(0, stops), queue_ids[order], offsets[order])
 
 
 def _of_file(root: str, name: str, files: Files) -> _Found:
@@ -350,7 +401,7 @@ def _take(text: bytes, is_begun: bool, found: _Found) -> tuple[EntriesStatus, in
         texts = _texts(text, names[:entries].tolist())
     except ValueError:
         return EntriesStatus.ODD, 0
-    found.add_texts(texts, counts[:entries].copy(), queues[0, :rows].copy(), queues[1, :rows].copy())
+    found.add_texts(texts, counts[:entries], queues[0, :rows], queues[1, :rows])
     return status, at
 
 
