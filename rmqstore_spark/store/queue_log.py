@@ -31,17 +31,20 @@ from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
 from rmqstore_spark.store.structures.tiered import (
     QueuesOfTier,
     TieredQueue,
+    UnitGap,
     flat_start,
     last_tiered_units,
     seconds_since_unit,
     tiered_logs,
     tiered_unit_at,
+    unit_gaps,
 )
 from rmqstore_spark.store.structures.written import Record
 
 _BLOCK = 512 * 1024  # bytes
 _BROUGHT_WITHIN = 3.0  # seconds from the units of a full file to their messages, many times what a broker needs
 _LOOK_AGAIN_AFTER = 0.05  # seconds
+_BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
 _MOST = (1 << 63) - 1
 _CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store time
 
@@ -293,6 +296,67 @@ class TieredLog(QueueLog):
         """The queues of the topic, each as its own log has it."""
         others = (self if each.queue == self.queue else TieredLog(each, self.files) for each in self._logs_of_topic)
         return [queue for each in others for queue in each.queues_of_log()]
+
+    @kept
+    def brought_again(self) -> Sequence[tuple[int, int]]:
+        """The parts of the log that are in it once more, and halves of messages before such a part.
+
+        A broker goes on after the last unit. So one that was killed between the messages and their units brings these
+        messages again, behind what is there. Its units lead past the first ones.
+        """
+        found = [part for gap in unit_gaps(self.layout, self.files) for part in self._again_in(gap)]
+        return found + self._again_after_units()
+
+    def _has(self, number: int, position: int, end: int | None = None) -> bool:
+        """Does the log have the message of a queue offset at this flat offset, and does it end at `end`?"""
+        header = self.log.header(position)
+        if header is None or (header.topic, header.queue_id, header.queue_offset) != (*self.queue, number):
+            return False
+        return end is None or position + header.size == end
+
+    def _again_in(self, gap: UnitGap) -> Iterator[tuple[int, int]]:
+        """What is in the log once more, between the messages of two units that follow each other."""
+        if not (self._has(gap.number - 1, gap.before, gap.start) and self._has(gap.number, gap.stop)):
+            return  # the units lie
+        for extent in self.log.extents:
+            begin, end = max(gap.start, extent.start), min(gap.stop, extent.stop)
+            if begin < end:
+                with self.reader(extent.segment) as reader:
+                    if not reader.is_closed_at(begin):
+                        yield begin, self._again_until(reader, begin, end, gap.number)
+
+    def _again_until(self, reader: SegmentReader, at: int, end: int, number: int) -> int:
+        while at < end:
+            header = reader.header(at)
+            if header is None:  # half a message, which a broker was writing when it was killed
+                found = reader.find(at + 1, end)
+                at = end if found is None else found
+            elif (header.topic, header.queue_id) == self.queue and number <= header.queue_offset <= self._last_offset:
+                at += header.size
+            else:
+                break
+        return at
+
+    @kept
+    def _last_offset(self) -> int:
+        ends = ends_of(self)
+        return -1 if ends is None else ends[1].queue_offset
+
+    def _again_after_units(self) -> list[tuple[int, int]]:
+        """What is in the log once more, after the last message that has a unit."""
+        last = next(reversed(self._last_units), None)
+        if last is None or not self._has(last[0], last[1], last[1] + last[2]):
+            return []
+        start, newest, again = last[1] + last[2], last[0], list[tuple[int, int]]()
+        for extent in self.log.extents:
+            at, stop = max(start, extent.start), min(extent.stop, start + _BROUGHT_AT_ONCE)
+            if at < stop:
+                with self.reader(extent.segment) as reader:
+                    while at < stop and (header := reader.header(at)) is not None:
+                        if header.queue_offset <= newest:
+                            again.append((at, at + header.size))
+                        newest, at = max(newest, header.queue_offset), at + header.size
+        return again
 
     def _missing(self) -> list[Damage]:
         return self.holes + self._lost_end()

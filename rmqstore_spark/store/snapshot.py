@@ -284,6 +284,11 @@ class Snapshot(StoreRef):
         return self._segments_of[0]
 
     @property
+    def brought_again(self) -> Sequence[tuple[int, int]]:
+        """The parts of the log, by physical offsets, whose messages are in it once more: none in a commitlog."""
+        return ()
+
+    @property
     def faults(self) -> list[Damage]:
         """The faults in the names and sizes of the segments.
 

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from oracle import tiered
 from support.reading import read
 
 from interop import rocketmq
@@ -166,6 +167,32 @@ def test_killed_while_a_producer_sends(tmp_path: Path, rng: random.Random) -> No
         broker.stop()
     for path, options in ((root, {"tiered": str(tier)}), (tier, {})):
         assert as_sent(read(path, subscribe=TOPIC, columns=COLUMNS, **options)) == as_sent(rows)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("real")
+def test_messages_that_are_brought_again(tmp_path: Path) -> None:
+    """A broker that was killed when the last messages were there, and not yet their units: it brings them again."""
+    root, tier = tmp_path / "store", tmp_path / "tier"
+    sizes = Sizes(segment=64 * 1024, queue_file=400, index_slots=50, index_items=120)
+    acknowledged: list[Record] = []
+    for _ in range(2):
+        with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
+            client = broker.client()
+            if not acknowledged:
+                client.run("create", TOPIC, 1)
+            acknowledged += client.run("send", TOPIC, 0, 47, "brought")
+            wait_until_brought(tier, len(acknowledged))
+            broker.kill_alone()
+        if len(acknowledged) == 47:
+            last = max(tier.glob("*/*/Orders/0/CONSUME_QUEUE/*"), key=lambda path: path.name[8:])
+            assert last.stat().st_size > 60
+            last.write_bytes(last.read_bytes()[:-60])
+            assert brought(tier) == 47
+    stored = Counter(row["msgId"] for row in tiered.read_tier(tier) if row["topic"] == TOPIC)
+    assert sorted(stored.values())[-4:] == [1, 2, 2, 2]
+    assert as_sent(read(tier, subscribe=TOPIC, columns=COLUMNS)) == as_sent(acknowledged)
+    assert [row for row in Store(tier).check().to_pylist() if row["severity"] == "error"] == []
 
 
 def expire(broker: ExpiringBroker) -> None:

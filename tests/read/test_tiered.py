@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import shutil
 import struct
@@ -479,6 +480,49 @@ def test_units_that_a_broker_writes_before_their_messages(tmp_path: Path, rng: r
     finally:
         broker.join()
     assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(len(units))]
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["whole", "half"])
+@pytest.mark.parametrize("files", ["one", "several"])
+def test_messages_that_a_killed_broker_brings_again(tmp_path: Path, rng: random.Random, files: str, half: bool) -> None:
+    """One that is killed between messages and their units goes on after the last unit."""
+    local_store(tmp_path / "store", rng, 400)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    at = 0
+    for _ in range(3):
+        count, lag = rng.randint(5, 12), rng.randint(0 if half else 1, 4)
+        path = writer.write_segment(units[at : at + count], lag=lag)
+        at += count
+        if half:
+            begun = units[at][: rng.randrange(1, len(units[at]))]
+            path.write_bytes(path.read_bytes() + begun)
+            writer.next += len(begun)
+        at -= lag
+    writer.write_segment(units[at:], lag=rng.randint(0, 3))
+    if files == "one":
+        for directory in (writer.log, writer.queue):
+            first, *others = sorted(directory.iterdir(), key=lambda path: path.name[8:])
+            first.write_bytes(b"".join(path.read_bytes() for path in (first, *others)))
+            for path in others:
+                path.unlink()
+    store = Store(tmp_path / "tier")
+    assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(len(units))]
+    assert store.usage(by="topic").to_pylist()[0]["messages"] == len(units)
+    assert [row["problem"] for row in store.check().to_pylist()] == []
+    assert [row["queueOffset"] for row in rows_of(tmp_path / "tier", maxPartitionBytes=1)] == [*range(len(units))]
+    later = rows_of(tmp_path / "tier", startingOffsets=json.dumps({"A": {"0": 6}}))
+    assert [row["queueOffset"] for row in later] == [*range(6, len(units))]
+
+
+def test_messages_brought_again_that_have_no_units_yet(tmp_path: Path, rng: random.Random) -> None:
+    local_store(tmp_path / "store", rng)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:8], lag=3)
+    writer.write_segment(units[5:7], lag=2)
+    assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(8)]
+    assert [row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()] == []
 
 
 def test_names_that_no_broker_gives(tier: Path) -> None:

@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ _PARTS = {MESSAGES, QUEUES}
 _NAME = re.compile(r"([0-9a-f]{8})([0-9]{20})")
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
 _SOME_UNITS = 4096
+_MANY_UNITS = 128 * 1024
 _LEVELS = 2  # above a broker's directory: the tier, and the cluster in it
 
 
@@ -143,6 +144,42 @@ def last_tiered_units(layout: Layout, files: Files) -> list[tuple[int, int, int]
     """The last two units of a queue, or fewer: the queue offset, flat offset and size of each message."""
     number, units = next(_backwards(layout, files, 2), (0, np.empty(0, UNIT)))
     return list(zip(itertools.count(number), units["position"].tolist(), units["size"].tolist(), strict=False))
+
+
+class UnitGap(NamedTuple):
+    """Two units that follow each other, and whose messages do not.
+
+    Attributes:
+        number: the queue offset of the second one.
+        before: the flat offset of the first message.
+        start, stop: the flat offsets from its end to the second message.
+    """
+
+    number: int
+    before: int
+    start: int
+    stop: int
+
+
+def unit_gaps(layout: Layout, files: Files) -> Iterator[UnitGap]:
+    """The gaps in a queue's log, as its units claim. Reads all units."""
+    number, last, end = -1, -1, -1  # of the last unit so far
+    for path, begin in tiered_queue_files(layout, files):
+        with files.file(path) as file:
+            for start in range(0, file.size // UNIT.itemsize, _MANY_UNITS):
+                count = min(_MANY_UNITS, file.size // UNIT.itemsize - start)
+                data = file.read(start * UNIT.itemsize, count * UNIT.itemsize)
+                units = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
+                if not len(units):
+                    break
+                first = begin // UNIT.itemsize + start
+                positions = units["position"].astype(np.int64)
+                ends = positions + units["size"]
+                if first == number + 1 and end < positions[0]:
+                    yield UnitGap(first, last, end, int(positions[0]))
+                for at in np.flatnonzero(ends[:-1] < positions[1:]).tolist():
+                    yield UnitGap(first + at + 1, int(positions[at]), int(ends[at]), int(positions[at + 1]))
+                number, last, end = first + len(units) - 1, int(positions[-1]), int(ends[-1])
 
 
 def seconds_since_unit(layout: Layout, files: Files) -> float:
