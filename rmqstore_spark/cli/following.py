@@ -10,10 +10,9 @@ from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.stream_options import StreamOptions, parse_stream_options
 from rmqstore_spark.read.follow.follow import Follower
 from rmqstore_spark.read.follow.stream_offset import StreamOffset
-from rmqstore_spark.read.plan.stores import files_of
+from rmqstore_spark.read.follow.tier import follower_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
-from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.messages import last_messages
+from rmqstore_spark.tables.messages import last_of_logs
 
 _SECONDS = 0.05  # between looks while nothing new comes
 
@@ -40,16 +39,15 @@ def followed(
             "on are shown; give one of them"
         )
     columns = options.read.columns or DEFAULT_COLUMNS
-    follower = Follower(options)
+    follower = follower_of(options)
     start = follower.initial()
-    if len(start.stores) > 1:
-        raise OptionError(f"{path}: expected one store, found {len(start.stores)}")
+    roots = {place.tier or root for root, place in start.stores.items()}
+    if len(roots) > 1:
+        raise OptionError(f"{path}: expected one store, found {len(roots)}")
     last = arrow_schema(columns).empty_table()
     if options.start == "latest":
-        for root, place in start.stores.items():
-            files = files_of(options.read)
-            store = Snapshot.find(root, files, options.read.store_path_commit_log, place.position)
-            last = last_messages(store, options.read, columns, count)
+        logs = [(follower.log_up_to(root, place), options.read) for root, place in sorted(start.stores.items())]
+        last = last_of_logs(logs, columns, count)
     return last, _coming(follower, start, options, columns)
 
 

@@ -20,7 +20,7 @@ from rmqstore_spark.read.plan.store_options import options_by_store
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import elsewhere, say_what_is_unknown
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.messages import last_messages
+from rmqstore_spark.tables.messages import last_of_logs
 from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
 from rmqstore_spark.times import span_text
 
@@ -83,12 +83,13 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
         RmqStoreError: the store cannot be read.
     """
     asked = Base64Columns(given)
-    store, *others = stores_of([path], asked.given)
-    if others:
-        raise OptionError(f"{path}: expected one store, found {len(others) + 1}")
-    say_what_is_unknown(store, MESSAGES)
-    ((_, options),) = options_by_store(_options([path], asked.given), [store])
-    found = last_messages(store, options, options.columns or DEFAULT_COLUMNS, count)
+    logs = stores_of([path], asked.given, with_queue_logs=True)
+    roots = {log.root for log in logs}
+    if len(roots) > 1:
+        raise OptionError(f"{path}: expected one store, found {len(roots)}")
+    say_what_is_unknown(logs[0], MESSAGES)
+    options = _options([path], asked.given)
+    found = last_of_logs(options_by_store(options, logs), options.columns or DEFAULT_COLUMNS, count)
     return asked.of(found.schema, iter(found.to_batches()))
 
 

@@ -279,7 +279,7 @@ _READ_TABLE = (
         "well: each message once",
         _EVERYWHERE & ~Use.TAIL | Use.GET,
         refused={
-            Use.STREAMS: "a stream follows the broker's own store",
+            Use.STREAMS: "a stream follows the broker's own store, or the tiered store by itself",
         },
     ),
     Option(

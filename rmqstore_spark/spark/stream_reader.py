@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.query.stream_options import StreamOptions
-from rmqstore_spark.read.follow.follow import Follower
 from rmqstore_spark.read.follow.stream_offset import StreamOffset, stream_offset
+from rmqstore_spark.read.follow.tier import follower_of
 from rmqstore_spark.spark.reader import RmqStoreReader
 from rmqstore_spark.spark.worker import called_by_spark, logged
 
@@ -43,7 +43,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._follower = Follower(options, gets_start=GETS_START)
+        self._follower = follower_of(options, gets_start=GETS_START)
         self._initial: dict[str, Any] | None = None
         self._start: tuple[dict[str, Any], StreamOffset] | None = None
         self._latest: tuple[StreamOffset, dict[str, Any]] | None = None

@@ -432,6 +432,36 @@ class TieredLog(QueueLog):
             stop, last = units_end(reader, self._near_end(reader, segment.start), is_last=True)
         return (segment.start + segment.size, None) if self._is_lost_at(segment, stop) else (stop, last)
 
+    def whole_to(self, start: int) -> tuple[int, Header | None]:
+        """Where the whole messages end that a broker has brought: not what begins there and is not whole yet, even if
+        the queue has a unit for it. And the last message from `start` on, None where there is none.
+
+        Args:
+            start: a flat offset where a message begins, or where the log ended before.
+        """
+        end, is_last = start, True
+        for segment in reversed(self.segments):
+            if segment.start + segment.size < start:
+                break
+            with self.reader(segment) as reader:
+                near = start if segment.start <= start else self._near_end(reader, segment.start)
+                stop, last = units_end(reader, near, is_last=is_last)
+                if is_last:
+                    end = segment.start + segment.size if self._is_over_at(reader, stop) else stop
+                if last is not None:
+                    return end, last
+            is_last = False
+        return max(start, end), None
+
+    def _is_over_at(self, reader: SegmentReader, stop: int) -> bool:
+        """Will what stands where the units of the last file end never become a message: a coda, or a damaged one?"""
+        return reader.is_closed_at(stop) or self._has_whole_at(reader, stop)
+
+    def _has_whole_at(self, reader: SegmentReader, at: int) -> bool:
+        """Does the file go on for as many bytes as what begins there says to have?"""
+        head = reader.read(at, min(HEAD_SIZE, reader.file_end - at))
+        return len(head) == HEAD_SIZE and 0 < Head.of(head).size <= reader.file_end - at
+
     def _near_end(self, reader: SegmentReader, start: int) -> int:
         """Where a unit begins near the end of a segment that begins at `start`: there if nothing later is sure. The
         queue's last two units say where, if they follow each other, and the log has both messages just as they say."""
@@ -450,9 +480,28 @@ class TieredLog(QueueLog):
         with self.reader(segment) as reader:
             if stop >= reader.file_end or reader.is_closed_at(stop):
                 return False
-            head = reader.read(stop, min(HEAD_SIZE, reader.file_end - stop))
-            fits = len(head) == HEAD_SIZE and 0 < Head.of(head).size <= reader.file_end - stop
+            fits = self._has_whole_at(reader, stop)
         return fits or tiered_unit_at(self.layout, self.files, stop) is not None
+
+
+class TieredLogUpTo(TieredLog):
+    """A queue's log in a tiered store up to the end of a message: what comes after it is not looked at.
+
+    Args:
+        stop: the flat offset of that end.
+    """
+
+    def __init__(self, layout: Layout, files: Files, stop: int) -> None:
+        super().__init__(layout, files)
+        self._up_to = stop
+
+    def _missing(self) -> list[Damage]:
+        return [hole for hole in self.holes if hole.start < self._up_to]
+
+    @kept
+    def _found(self) -> tuple[list[Extent], Header | None]:
+        stops = ((segment, min(segment.start + segment.size, self._up_to)) for segment in self.segments)
+        return [Extent(segment, segment.start, stop) for segment, stop in stops if stop > segment.start], None
 
 
 def _missing_file(file: LostFile) -> Damage:

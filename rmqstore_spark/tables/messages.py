@@ -1,9 +1,10 @@
 """Messages of one store, for tables made of messages; read by the same planner and tasks as a read of messages."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from rmqstore_spark.columns import arrow_schema
@@ -28,6 +29,22 @@ def messages(
         DamagedStoreError: mode FAILFAST, and something is damaged.
     """
     return Scan(replace(options, selection=selection), columns, (store,)).batches()
+
+
+def last_of_logs(asked: Sequence[tuple[Snapshot, ReadOptions]], columns: list[str], count: int) -> pa.Table:
+    """The last messages that the options select in the logs of one store, up to `count`: of several logs, as of a
+    tiered store, those that were stored last.
+
+    Raises:
+        DamagedStoreError: as of last_messages().
+    """
+    names = columns if len(asked) == 1 else [*dict.fromkeys([*columns, "storeTimestamp"])]
+    found = [last_messages(log, options, names, count) for log, options in asked]
+    if len(found) < 2:
+        return found[0] if found else arrow_schema(columns).empty_table()
+    rows = pa.concat_tables(found)
+    order = np.argsort(rows.column("storeTimestamp").cast(pa.int64()).to_numpy(), kind="stable")
+    return rows.take(order[max(0, len(order) - count) :]).select(columns)
 
 
 def last_messages(store: Snapshot, options: ReadOptions, columns: list[str], count: int) -> pa.Table:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from oracle import stores
+from oracle.tiered import GrowingQueue
 from support import reading
 from support.command import COMMAND, ESCAPE, at_terminal, nothing_found, run
 from support.patience import HANG
@@ -229,6 +230,29 @@ def test_what_is_said_stands_above_bars(store: Path, tmp_path: Path) -> None:
     told = [line for line in lines if "core.1: not a commitlog file" in line]
     assert told
     assert all(line.startswith(("rmqstore: ", "  warning: ")) for line in told)
+
+
+def test_the_tail_of_a_tiered_store(tmp_path: Path) -> None:
+    """Those that were stored last, whatever their queues."""
+    queues = [GrowingQueue(tmp_path, "A", number) for number in range(3)]
+    for number in range(9):
+        queues[number % 3].offset = number  # the store time follows
+        queues[number % 3].bring(b"%d" % number)
+    asked = ("--columns", "queueId,body", "--format", "json")
+    last = run("tail", tmp_path, "-n", "4", *asked)
+    assert [json.loads(line)["body"] for line in last.out.splitlines()] == ["5", "6", "7", "8"]
+    of_queue = run("tail", tmp_path, "-n", "2", "--assign", '{"A": [1]}', *asked)
+    assert [json.loads(line)["body"] for line in of_queue.out.splitlines()] == ["4", "7"]
+    with subprocess.Popen([*COMMAND, "tail", "-f", tmp_path, "-n", "2", *asked], stdout=subprocess.PIPE) as ran:
+        assert ran.stdout is not None
+        try:
+            assert [json.loads(ran.stdout.readline())["body"] for _ in range(2)] == ["7", "8"]
+            queues[1].bring(b"new", half=20)
+            queues[1].finish()
+            GrowingQueue(tmp_path, "B", 0).bring(b"newer")
+            assert {json.loads(ran.stdout.readline())["body"] for _ in range(2)} == {"new", "newer"}
+        finally:
+            ran.kill()
 
 
 def test_a_history_tells_all_details(store: Path) -> None:

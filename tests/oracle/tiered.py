@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from oracle import reference
 from oracle.stores import StoreBuilder
+from oracle.unit import encode_unit
 
 CLUSTER = "30781641_Cl"
 _UNIT = struct.Struct(">qiq")
@@ -107,3 +109,98 @@ def read_tier(tier: Path) -> Iterator[dict[str, Any]]:
                 row = reference.decode_unit(data[at : at + size], start + at)
                 yield {**row, "commitLogOffset": None, "offsetMsgId": None, "file": os.fspath(path)}
                 at += size
+
+
+class GrowingQueue(TierWriter):
+    """The log of a queue to which a broker brings messages one by one.
+
+    Attributes:
+        bodies: of all messages brought, by queueOffset.
+    """
+
+    def __init__(self, tier: Path, topic: str, queue_id: int, broker: str = "bk") -> None:
+        super().__init__(tier, topic, queue_id, broker)
+        self.queue_id = queue_id
+        self.offset = 0
+        self.bodies: dict[int, bytes] = {}
+        self._rest = b""
+        self._file = self._units = Path()
+        self._begin()
+
+    def _begin(self) -> None:
+        for directory in (self.log, self.queue):
+            directory.mkdir(parents=True, exist_ok=True)
+        self._file, self._units = self.log / name_of(self.next), self.queue / name_of(self.offset * 20)
+        self._file.touch()
+        self._units.touch()
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of the log, in order."""
+        return sorted(self.log.iterdir(), key=lambda path: path.name[8:])
+
+    def bring(self, body: bytes, half: int | None = None, is_ahead: bool = False) -> None:
+        """Bring a message, or the first bytes of it: the rest comes with finish().
+
+        Args:
+            is_ahead: the queue's unit is there before the message is whole.
+        """
+        time = 1_700_000_000_000 + self.offset
+        unit = encode_unit(
+            topic=self.topic,
+            queue_id=self.queue_id,
+            queue_offset=self.offset,
+            physical_offset=self.next,
+            body=body,
+            store_timestamp=time,
+        )
+        self._claim = _UNIT.pack(self.next, len(unit), 0)
+        if is_ahead:
+            self._write_unit()
+        self.bodies[self.offset] = body
+        self._rest = unit
+        self.next += len(unit)
+        self.offset += 1
+        self._write(len(unit) if half is None else half)
+
+    def _write(self, size: int) -> None:
+        with self._file.open("ab") as file:
+            file.write(self._rest[:size])
+        self._rest = self._rest[size:]
+        if not self._rest:
+            self._write_unit()
+
+    def _write_unit(self) -> None:
+        if self._claim:
+            with self._units.open("ab") as file:
+                file.write(self._claim)
+        self._claim = b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Is the last message whole?"""
+        return not self._rest
+
+    def finish(self) -> None:
+        """Bring the rest of the last message."""
+        if self._rest:
+            self._write(len(self._rest))
+
+    def roll(self, coda: bool = False) -> None:
+        """Begin a file."""
+        if coda:
+            with self._file.open("ab") as file:
+                file.write(struct.pack(">iiq", 16, reference.MAGIC_BLANK, 1_700_000_000_000))
+            self.next += 16
+        self._begin()
+
+    def expire(self) -> None:
+        """Delete the first file."""
+        self.files[0].unlink()
+
+    def begin_anew(self, lost: int) -> None:
+        """The broker has lost messages before it brought them: it deletes what it has brought."""
+        shutil.rmtree(self.log.parent)
+        self.offset += lost
+        self.next = 0
+        self._begin()

@@ -61,6 +61,7 @@ ABOUT_KINDS = {
     "jobs.starts": {"light_queues"},  # names that a word or a time does not mean
     "query.option_values": {"light_queues"},  # names in `subscribe` and `assign`
     "query.selection": {"light_queues"},  # names that a group has offsets of
+    "read.follow.tier": {"tiered"},  # a stream has a place in the log of each queue
     "read.plan.compacted": {"compaction"},  # option `compacted`
     "read.plan.joined": {"tiered"},  # option `tiered`
     "read.run.dispatched": {"light_queues"},  # column multiDispatch

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import reference, tiered
+from oracle import reference
 from oracle.dledger import DLedgerStoreBuilder
 from oracle.stores import StoreBuilder
-from oracle.tiered import TierWriter
+from oracle.tiered import GrowingQueue
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -146,22 +146,23 @@ def test_stores_of_real_brokers(name: str, topic: str, spark: SparkSession, tmp_
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_tiered_store_is_no_stream(spark: SparkSession, tmp_path: Path) -> None:
-    builder = StoreBuilder(tmp_path / "store")
-    builder.append("A")
-    builder.close()
-    units = tiered.queue_units(builder.root)["A", 0]
-    TierWriter(tmp_path / "tier", "A", 0).write_segment(units)
-    assert spark.read.format("rmqstore").load(str(tmp_path / "tier")).count() == 1
-    for df, why in (
-        (
-            stream(spark, tmp_path / "tier"),
-            "a tiered store has .* and nothing else; give the broker's own store directory",
-        ),
-        (stream(spark, builder.root, tiered=str(tmp_path / "tier")), "option 'tiered' is not for streams"),
-    ):
-        with pytest.raises(PySparkException, match=why):
-            start(df, tmp_path / why[:9], availableNow=True).awaitTermination()
+def test_a_tiered_store(spark: SparkSession, tmp_path: Path) -> None:
+    """Queries that are begun anew, as if they were killed in between."""
+    queues = [GrowingQueue(tmp_path / "tier", "A", number) for number in range(2)]
+    for number in range(3):
+        for queue in queues:
+            queue.bring(b"%d" % number)
+            queue.roll()
+        df = stream(spark, tmp_path / "tier", startingOffsets="earliest")
+        start(df, tmp_path, availableNow=True).awaitTermination()
+        queues.append(GrowingQueue(tmp_path / "tier", "A", 2 + number))
+    found = spark.read.parquet(str(tmp_path / "out")).select("queueId", "queueOffset", "body").collect()
+    assert sorted((row[0], row[1], bytes(row[2])) for row in found) == sorted(
+        (queue.queue_id, offset, body) for queue in queues for offset, body in queue.bodies.items()
+    )
+    beside = stream(spark, tmp_path / "store", tiered=str(tmp_path / "tier"))
+    with pytest.raises(PySparkException, match="option 'tiered' is not for streams"):
+        start(beside, tmp_path / "beside", availableNow=True).awaitTermination()
 
 
 @admits

@@ -15,6 +15,7 @@ from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.query.stream_options import StreamOptions, parse_stream_options
 from rmqstore_spark.read.follow.follow import Follower
 from rmqstore_spark.read.follow.stream_offset import StreamOffset, stream_offset
+from rmqstore_spark.read.follow.tier import follower_of
 from support import reading
 from support.reading import Row
 
@@ -97,7 +98,7 @@ class Query:
     def _follower(self) -> Follower:
         roots, options = self._arguments
         self._options = stream_options(*roots, **options)
-        return Follower(self._options, self.files, clock=self.clock)
+        return follower_of(self._options, self.files, clock=self.clock)
 
     def start(self) -> None:
         """Takes its first offset, if it has none yet."""

@@ -19,7 +19,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from native_io import Status
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, DeletedMeanwhileError
@@ -41,7 +41,7 @@ _COPIES = 3  # newer copies of another segment, after which the missing rest of 
 _MOST_SECONDS = 60.0  # between looks at bytes that stay in the place of the next unit and are none
 
 
-_ADVICE = "begin with a new checkpoint, or give failOnDataLoss=false to go on with what is there"
+ADVICE = "begin with a new checkpoint, or give failOnDataLoss=false to go on with what is there"
 
 
 class Reached(NamedTuple):
@@ -56,6 +56,23 @@ class Reached(NamedTuple):
     last: Mark | None
 
 
+class AnyEdge(Protocol):
+    """Follows a log: that of a store, or of a queue in a tiered store."""
+
+    def look(self, read: int | None = None) -> Reached:
+        """The edge as of now; never before the last one.
+
+        Args:
+            read: the position up to which the log was read, if that is to be checked.
+        """
+
+    def is_restarted(self) -> bool:
+        """May a broker have started, and have cut the log, since its end was searched for?"""
+
+    def meets(self, place: Reached, since: int) -> None:
+        """Make sure that the messages of the log lead from `since` to a place that the log had."""
+
+
 def check(store: Snapshot, reached: Reached) -> None:
     """Make sure that a log still has a place, and everything after it.
 
@@ -64,16 +81,16 @@ def check(store: Snapshot, reached: Reached) -> None:
     """
     position, last = reached
     if not store.segments:
-        raise DataLossError(f"{store.root}: the log is empty, but it was read to commitLogOffset {position}; {_ADVICE}")
+        raise DataLossError(f"{store.root}: the log is empty, but it was read to commitLogOffset {position}; {ADVICE}")
     begin, end = store.segments[0].start, store.segments[-1].end
     if position < begin:
         raise DataLossError(
             f"{store.root}: commitLogOffsets {position} to {begin - 1} are gone: their segments were deleted before "
-            f"they were read; {_ADVICE}"
+            f"they were read; {ADVICE}"
         )
     if position > end:
         raise _changed(store, reached, f"now its files end at {end}")
-    if last is not None and last.position >= begin and (found := _mark_at(store, last.position)) != last:
+    if last is not None and last.position >= begin and (found := mark_at(store, last.position)) != last:
         raise _changed(store, reached, _another(last, found))
 
 
@@ -199,7 +216,7 @@ class Edge:
         with store.reader(segment) as reader:
             is_same, following = _peek(reader, reached)
         if not is_same and reached.last is not None:
-            raise _changed(store, reached, _another(reached.last, _mark_at(store, reached.last.position)))
+            raise _changed(store, reached, _another(reached.last, mark_at(store, reached.last.position)))
         if not any(following):
             self._patience = _SECONDS
             # A log that goes on in the next segment has lost the rest of this one.
@@ -343,7 +360,7 @@ def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:
     is_behind_blank = following is not None and store.segments[0].start < following.start == end.position
     last = end.last
     if last is not None:
-        return Reached(last.position + last.size if is_behind_blank else end.position, _mark_at(store, last.position))
+        return Reached(last.position + last.size if is_behind_blank else end.position, mark_at(store, last.position))
     if known is not None and end.position == known.position:
         return known
     segment = _segment_at(store.segments, end.position - 1)
@@ -360,7 +377,7 @@ def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:
 def _changed(store: Snapshot, reached: Reached, now: str) -> DataLossError:
     return DataLossError(
         f"{store.root}: the log is not the one that was read to commitLogOffset {reached.position}: {now}; it was "
-        f"truncated and written again, or replaced by an older copy; {_ADVICE}"
+        f"truncated and written again, or replaced by an older copy; {ADVICE}"
     )
 
 
@@ -379,7 +396,8 @@ def _meet(store: Snapshot, place: Reached, end: int, since: int) -> None:
             raise _changed(store, place, f"now what begins at {walked.at} reaches beyond that")
 
 
-def _mark_at(store: Snapshot, position: int) -> Mark | None:
+def mark_at(store: Snapshot, position: int) -> Mark | None:
+    """The mark of the message at a position of a log; None where there is none."""
     segment = _segment_at(store.segments, position)
     if segment is None:
         return None
@@ -388,10 +406,11 @@ def _mark_at(store: Snapshot, position: int) -> Mark | None:
 
 
 def _another(last: Mark, found: Mark | None) -> str:
-    return f"expected the message at {last.position} with {_mark_text(last)}, found {_mark_text(found)}"
+    return f"expected the message at {last.position} with {mark_text(last)}, found {mark_text(found)}"
 
 
-def _mark_text(mark: Mark | None) -> str:
+def mark_text(mark: Mark | None) -> str:
+    """What tells a message from others, for texts."""
     return "none" if mark is None else f"storeTimestamp {mark.store_timestamp} and bodyCRC {mark.body_crc}"
 
 

@@ -10,13 +10,14 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from typing import ClassVar
 
 from rmqstore_spark.errors import DataLossError, NotAStoreError
 from rmqstore_spark.query.option_values import GroupOffsets
 from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.query.stream_options import StreamOptions
 from rmqstore_spark.read.follow.admission import cut_bytes, cut_messages
-from rmqstore_spark.read.follow.edge import Edge, Reached, after_loss, before_loss, check
+from rmqstore_spark.read.follow.edge import AnyEdge, Edge, Reached, after_loss, before_loss, check
 from rmqstore_spark.read.follow.stream_offset import Queue, StoreOffset, StreamOffset
 from rmqstore_spark.read.follow.stream_start import check_word, start_of_new, starts_of
 from rmqstore_spark.read.pieces.task import Range, Task
@@ -45,7 +46,8 @@ class Follower:
     """Follows the stores that options name.
 
     Large because stores come, vanish, come back and are listed again while a stream runs, and each of these is
-    remembered until the next batch.
+    remembered until the next batch. What is otherwise for the logs of a tiered store is a method of its own, and other
+    there (tier.TierFollower).
 
     Args:
         options: what to read, and where a new stream begins.
@@ -56,6 +58,8 @@ class Follower:
     Raises:
         OptionError: the start needs to be told where the stream is.
     """
+
+    _what: ClassVar[str] = "this store"
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Follower:
         self._files_of_tasks = files or files_of(options.read)
         self._gets_start = gets_start
         self._clock = clock
-        self._edges: dict[str, Edge] = {}
+        self._edges: dict[str, AnyEdge] = {}
         self._joined: dict[str, StoreOffset] = {}
         self._target: dict[str, Reached] | None = None
         self._known: tuple[StreamOffset | None, bool, StreamOffset] | None = None
@@ -132,6 +136,10 @@ class Follower:
         self._edges.clear()
         self._target = {root: self._edge(root, None).look() for root in self._list() if self._has_log(root)}
 
+    def log_up_to(self, root: str, place: StoreOffset) -> Snapshot:
+        """The log of a store up to a place in it."""
+        return self._open(root, place.position)
+
     def plan(self, start: StreamOffset, end: StreamOffset, columns: Collection[str] | None = None) -> list[Task]:
         """The tasks of the batch between two offsets.
 
@@ -154,8 +162,7 @@ class Follower:
             if begin is not None and to.position <= begin.position:
                 continue
             try:
-                files.list_tree(root)
-                store = Snapshot.find(root, files, self._options.read.store_path_commit_log, to.position)
+                store = self._opened(root, files, to.position)
                 is_sure = root in self._edges and not self._edges[root].is_restarted()
                 first = min((segment.start for segment in store.segments), default=0)
                 since = first if begin is None else self._surviving(store, begin, is_sure)
@@ -170,7 +177,7 @@ class Follower:
                 raise faults[0][1].error()
             if faults:
                 tasks.append(Task(faults=faults))
-            selection = self._selection(begin or StoreOffset(since), start.since)
+            selection = self._selection_from(store, since, begin or StoreOffset(since), start.since)
             if not selection.is_nothing:
                 ranges = [_with_proof(r, to.last) for r in _clipped(store, since)]
                 parts.append((store, ranges, selection))
@@ -183,9 +190,8 @@ class Follower:
             self._hold(store, to, is_sure, since)
         except DataLossError as why:
             self._lose(why)
-            commitlogs = self._options.read.store_path_commit_log
-            left = before_loss(Snapshot.find(store.root, store.files, commitlogs), to.position)
-            return Snapshot.find(store.root, store.files, commitlogs, left.position), StoreOffset(*left)
+            left = before_loss(self._opened(store.root, store.files), to.position)
+            return self._opened(store.root, store.files, left.position), StoreOffset(*left)
         return store, to
 
     # ---- the ends of batches
@@ -196,7 +202,8 @@ class Follower:
         backlog: dict[str, Reached] = {}
         for root, since in start.stores.items():
             if root not in roots:
-                self._vanished(root)
+                if self._is_wanted(root):
+                    self._vanished(root)
                 continue
             reached, is_sound = self._reached(root, since)
             if not is_sound:
@@ -234,7 +241,9 @@ class Follower:
                 self._lose(why)
                 self._edges.pop(root)
                 places[root] = self._edge(root, None).look()
-        self.newest = StreamOffset({root: StoreOffset(*place) for root, place in places.items()}, self._options.since)
+        self.newest = StreamOffset(
+            {root: self._placed(root, place) for root, place in places.items()}, self._options.since
+        )
         return self.newest
 
     def _reached(self, root: str, since: StoreOffset) -> tuple[Reached, bool]:
@@ -249,7 +258,7 @@ class Follower:
         except DataLossError as why:
             self._lose(why)
             self._edges.pop(root)
-            return after_loss(self._open(root), since.position), False
+            return self._after_loss(root, since.position), False
         target = reached if self._target is None else self._target.get(root, was)
         return min(reached, target, key=lambda place: place.position), True
 
@@ -274,7 +283,7 @@ class Follower:
         self._edges.pop(root, None)
         self._lose(
             DataLossError(
-                f"{root}: this store was read so far, but the paths do not name it any more, or it is gone; bring it "
+                f"{root}: {self._what} was read so far, but the paths do not name it any more, or it is gone; bring it "
                 "back, begin with a new checkpoint, or give failOnDataLoss=false to go on without it"
             )
         )
@@ -290,7 +299,7 @@ class Follower:
             known = {topic for topics in chosen if topics is not None for topic in topics}
             topics = known if isinstance(self._options.start, GroupOffsets) and chosen else None
             reached = self._edge(root, None).look()
-            self._joined[root] = start_of_new(self._open(root), reached, self._options, topics)
+            self._joined[root] = self._start_of_new(root, reached, topics)
             log.info("%s: the stream reads this store, too", root)
 
     def _admitted(
@@ -351,11 +360,25 @@ class Follower:
         """The directories that the paths name."""
         now = self._clock()
         if not self._roots or now >= self._list_at:
-            self._roots = expand(self._options.read.paths, self._files)
+            self._roots = self._logs_in(expand(self._options.read.paths, self._files))
             self._is_new_list = True
             ended = self._clock()
             self._list_at = ended + max(_LIST_SECONDS, _PAUSES * (ended - now))
         return self._roots
+
+    def _logs_in(self, roots: list[str]) -> list[str]:
+        """The directories with a log of their own in those that the paths name."""
+        return roots
+
+    def _is_wanted(self, root: str) -> bool:
+        """Is a log that the stream has read still selected?"""
+        return True
+
+    def _placed(self, root: str, place: Reached) -> StoreOffset:
+        return StoreOffset(*place)
+
+    def _start_of_new(self, root: str, reached: Reached, topics: Collection[str] | None) -> StoreOffset:
+        return start_of_new(self._open(root), reached, self._options, topics)
 
     def _refuse_copies(self, roots: Iterable[str]) -> None:
         """See that new stores are no copies of those known already."""
@@ -365,16 +388,22 @@ class Follower:
             refuse_copies([self._open(root) for root in new + known], "name one of them")
         self._apart |= set(new)
 
-    def _edge(self, root: str, known: Reached | None) -> Edge:
+    def _edge(self, root: str, known: Reached | None) -> AnyEdge:
         if root not in self._edges:
             self._edges[root] = self._new_edge(root, known)
         return self._edges[root]
 
-    def _new_edge(self, root: str, known: Reached | None) -> Edge:
+    def _new_edge(self, root: str, known: Reached | None) -> AnyEdge:
         return Edge(root, self._files, self._options.read.store_path_commit_log, known, self._clock)
 
     def _open(self, root: str, end: int | None = None) -> Snapshot:
-        return Snapshot.find(root, self._files, self._options.read.store_path_commit_log, end)
+        return self._opened(root, self._files, end)
+
+    def _opened(self, root: str, files: Files, end: int | None = None) -> Snapshot:
+        """The log in a directory, up to an end if one is given: then most of it is looked at."""
+        if end is not None:
+            files.list_tree(root)
+        return Snapshot.find(root, files, self._options.read.store_path_commit_log, end)
 
     def _has_log(self, root: str) -> bool:
         """Does a store have a log already? A directory that a glob matches may get one later."""
@@ -390,8 +419,12 @@ class Follower:
             self._hold(store, since, is_sure)
         except DataLossError as why:
             self._lose(why)
-            return after_loss(self._open(store.root), since.position).position
+            return self._after_loss(store.root, since.position).position
         return since.position
+
+    def _after_loss(self, root: str, position: int) -> Reached:
+        """The place to go on at in a log that has lost the messages at a position."""
+        return after_loss(self._open(root), position)
 
     def _hold(self, store: Snapshot, place: StoreOffset, is_sure: bool, since: int = 0) -> None:
         """Make sure that a log still has a place.
@@ -432,6 +465,10 @@ class Follower:
             log.warning("%s", text)
 
     # ---- the contents of batches
+
+    def _selection_from(self, store: Snapshot, position: int, since: StoreOffset, least: int | None) -> Selection:
+        """The selection in a store after an offset, for a read from a position on."""
+        return self._selection(since, least)
 
     def _selection(self, since: StoreOffset, least: int | None) -> Selection:
         """The selection in a store after an offset."""

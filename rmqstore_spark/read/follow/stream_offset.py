@@ -6,11 +6,16 @@
         "commitLogOffset": 4711,                                   all messages before this offset were read
         "last": {"commitLogOffset": 4600, "storeTimestamp": 1700000000123, "bodyCRC": 99},   the message before, or null
         "startingOffsets": {"Orders": {"0": 17}},                  the starts of queues that are not that far yet
-        "topics": ["Orders"]}}}                                    the only ones that are read; absent: any
+        "topics": ["Orders"]}},                                    the only ones that are read; absent: any
+     "tiers": {"/data/tiered": {                                   tiered stores, if any: for each queue's log
+        "30781641_Cluster/broker-a/Orders/0": [4711,                  all messages before this flat offset were read,
+                                               17,                    and before this queueOffset, or none is wanted
+                                               4600, 1700000000123, 99]}}}    the message before, as `last`; or absent
 
 A version that this package does not know is refused. Version 1 stays readable: tests/data has some files of it.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,12 +39,15 @@ class StoreOffset:
         last: the last message before the position; None where nothing was read before it, or it is not known.
         starts: the first queue offset that is read of a queue, until the log has passed it.
         topics: the topics that are read; None: any.
+        tier: the tiered store in which this is the log of one queue, whose first queue offset is always among the
+            starts. Its positions are flat offsets.
     """
 
     position: int
     last: Mark | None = None
     starts: Mapping[Queue, int] = field(default_factory=dict)
     topics: frozenset[str] | None = None
+    tier: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class StreamOffset:
     """How far a stream has read.
 
     Attributes:
-        stores: by directory.
+        stores: by directory; in a tiered store by that of each queue.
         since: the least store time (ms) that is read, None for any.
     """
 
@@ -57,11 +65,12 @@ class StreamOffset:
     def as_json(self) -> dict[str, Any]:
         """The JSON that Spark keeps; equal offsets always give equal texts."""
         since = {} if self.since is None else {"startingTimestamp": self.since}
-        return {
-            "version": VERSION,
-            **since,
-            "stores": {root: _json_of(self.stores[root]) for root in sorted(self.stores)},
-        }
+        tiers: dict[str, dict[str, list[int]]] = {}
+        for directory, place in sorted(self.stores.items()):
+            if place.tier is not None:
+                tiers.setdefault(place.tier, {})[directory.removeprefix(place.tier).lstrip("/")] = _list_of(place)
+        stores = {root: _json_of(place) for root, place in sorted(self.stores.items()) if place.tier is None}
+        return {"version": VERSION, **since, "stores": stores, **({"tiers": tiers} if tiers else {})}
 
 
 def stream_offset(found: object) -> StreamOffset:
@@ -79,7 +88,33 @@ def stream_offset(found: object) -> StreamOffset:
         )
     since = _number(whole, "startingTimestamp", -_MOST) if "startingTimestamp" in whole else None
     stores = _object(whole.get("stores"), "stores")
-    return StreamOffset({root: _store_offset(_object(each, root)) for root, each in stores.items()}, since)
+    places = {root: _store_offset(_object(each, root)) for root, each in stores.items()}
+    for tier, logs in _object(whole.get("tiers", {}), "tiers").items():
+        for name, each in _object(logs, tier).items():
+            places[os.path.join(tier, name)] = _log_offset(tier, name, each)
+    return StreamOffset(places, since)
+
+
+def queue_of(directory: str) -> Queue:
+    """The queue whose directory in a tiered store this is."""
+    _, topic, queue_id = directory.rsplit("/", 2)
+    return topic, int(queue_id)
+
+
+def _list_of(place: StoreOffset) -> list[int]:
+    (first,) = place.starts.values()
+    return [place.position, first, *(place.last or ())]
+
+
+def _log_offset(tier: str, name: str, found: object) -> StoreOffset:
+    is_place = isinstance(found, list) and all(type(each) is int and abs(each) <= _MOST for each in found)
+    topic, _, queue_id = name.rpartition("/")
+    if not isinstance(found, list) or not is_place or len(found) not in (2, 5) or min(found[:3]) < 0:
+        raise _wrong(name, "the place in a queue's log", found)
+    if not topic or not _is_id(queue_id):
+        raise _wrong("tiers", "directories of queues", name)
+    position, first, *last = found
+    return StoreOffset(position, Mark(*last) if last else None, {queue_of(name): first}, tier=tier)
 
 
 def _json_of(store: StoreOffset) -> dict[str, Any]:
@@ -138,9 +173,13 @@ def _number(found: dict[str, Any], name: str, least: int = 0) -> int:
 
 
 def _queue_id(text: str) -> int:
-    if not text.isdecimal() or len(text) > 10:
+    if not _is_id(text):
         raise _wrong("startingOffsets", "queueIds", text)
     return int(text)
+
+
+def _is_id(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 10
 
 
 def _wrong(name: str, expected: str, found: object) -> RmqStoreError:

@@ -17,6 +17,7 @@ from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_ends import queued_messages
+from rmqstore_spark.store.queue_log import QueueLog
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
@@ -68,6 +69,23 @@ def start_of_new(
     if start == "latest":
         return _since(store, reached, options.since)
     return starts_of({store: reached}, options)[store.root]
+
+
+def start_of_log(log: QueueLog, reached: Reached, options: StreamOptions, *, is_new: bool) -> StoreOffset:
+    """The start of a stream in the log of one queue, with the first queue offset that is read.
+
+    Args:
+        is_new: whether the log has appeared later: then it is read from its beginning, unless queue offsets say
+            otherwise.
+    """
+    topic, queue_id = log.queue
+    start = options.start
+    named = start.get(topic, {}).get(queue_id, EARLIEST) if isinstance(start, dict) else EARLIEST
+    if named == LATEST or (start == "latest" and not is_new):
+        last = None if reached.last is None else log.log.header(reached.last.position)
+        return StoreOffset(*reached, starts={log.queue: 0 if last is None else last.queue_offset + 1})
+    first = 0 if named == EARLIEST else named
+    return replace(_since(log, reached, options.since), starts={log.queue: first})
 
 
 def _since(store: Snapshot, reached: Reached, since: int | None) -> StoreOffset:

@@ -1,5 +1,6 @@
 """From options to tasks. Run once for a read, so that the tasks are of a snapshot of the stores."""
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from rmqstore_spark.read.plan.deferred import Deferred, WholeSegments
 from rmqstore_spark.read.plan.index_evidence import Begun, begin_look_up
 from rmqstore_spark.read.plan.joined import tier_beside
 from rmqstore_spark.read.plan.lost_end import say_if_lost
-from rmqstore_spark.read.plan.pack import pack, target_size
+from rmqstore_spark.read.plan.pack import Pieces, pack, target_size
 from rmqstore_spark.read.plan.prune import in_time, pruned
 from rmqstore_spark.read.plan.related import refuse_copies
 from rmqstore_spark.read.plan.split import SplitPoints, Splitter
@@ -155,17 +156,20 @@ def plan_parts(
 
     Args:
         parts: each with its store and its selection; the selection of the options does not count.
-        columns: as of plan().
+        columns: as of plan(). Logs of queues of one tiered store may share tasks.
     """
     target = target_size(sum(_size(ranges) for _, ranges, _ in parts), options)
     splitter = Splitter(target, _may_walk(options, [store for store, _, _ in parts]))
-    tasks: list[Task] = []
-    for store, ranges, selection in parts:
+
+    def pieces_of(store: Snapshot, ranges: list[Range], selection: Selection) -> Pieces:
         timely = in_time(store, ranges, selection.store_timestamp)
         if _size(timely) < _SMALL_PART:
-            pieces = scanned(store, timely, selection, splitter)
-        else:
-            pieces = choose(store, timely, selection, splitter, "log", columns).pieces
+            return scanned(store, timely, selection, splitter)
+        return choose(store, timely, selection, splitter, "log", columns).pieces
+
+    tasks: list[Task] = []
+    for (_, selection), some in itertools.groupby(parts, lambda part: (part[0].root, part[2])):
+        pieces = [piece for part in some for piece in pieces_of(*part)]
         tasks += [replace(task, selection=selection) for task in pinned(pack(pieces, options), selection)]
     return tasks
 

@@ -61,13 +61,31 @@ def tiered_logs(
         DamagedStoreError: an entry with the name of a file is none.
         StorageError: a directory of the tiered store cannot be listed.
     """
+    for queue, directory in queues_of_tier(root, files, is_wanted):
+        yield tiered_log(root, queue, directory, files)
+
+
+def queues_of_tier(
+    root: str, files: Files, is_wanted: Callable[[str, int], bool] = lambda topic, queue_id: True
+) -> Iterator[tuple[tuple[str, int], str]]:
+    """The queues with a log, each with its directory. Arguments, order and errors as of tiered_logs()."""
     if next(_brokers(root, files, _LEVELS, names_in), None) is None:
         return
     for broker in _brokers(root, files, _LEVELS, names_there):
         for topic, queue_id, directory in queue_directories(broker, files, names_there):
             if is_wanted(topic, queue_id) and _PARTS & {*names_there(directory, files)}:
-                log = queue_log(root, (topic, queue_id), os.path.join(directory, MESSAGES), files, flat_start)
-                yield replace(log, units=os.path.join(directory, QUEUES))
+                yield (topic, queue_id), directory
+
+
+def tiered_log(root: str, queue: tuple[str, int], directory: str, files: Files) -> Layout:
+    """The log of a queue, as it is in the queue's directory now.
+
+    Raises:
+        DamagedStoreError: an entry with the name of a file is none.
+        StorageError: the directory cannot be listed.
+    """
+    log = queue_log(root, queue, os.path.join(directory, MESSAGES), files, flat_start)
+    return replace(log, units=os.path.join(directory, QUEUES))
 
 
 def _brokers(directory: str, files: Files, levels: int, names_of: Callable[[str, Files], list[str]]) -> Iterator[str]:
