@@ -151,6 +151,31 @@ def test_damage(tmp_path: Path, rng: random.Random) -> None:
     path.write_bytes(sound)
 
 
+def test_lost_files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, rng: random.Random) -> None:
+    """Files that compactionCq/ has units for: of a queue's log each one, and all of them with their directory."""
+    made = Made(tmp_path, rng, count=60, passes=False)
+    rows = rows_of(made.root)
+    directory = made.root / "compaction" / "compactionLog" / "A" / "0"
+    paths, elsewhere = sorted(directory.iterdir()), tmp_path_factory.mktemp("elsewhere")
+    for lost in [*([path] for path in paths), paths]:
+        for path in lost:
+            path.rename(elsewhere / path.name)
+        os.utime(directory, (0, 0))  # no broker is at work there
+        if lost is paths:
+            directory.rmdir()
+        with pytest.raises(DamagedStoreError, match=f"{lost[0]}: .* found none"):
+            rows_of(made.root)
+        assert rows_of(made.root, mode="DROPMALFORMED") == rows  # all of it is in the commitlog as well
+        told = [row for row in Store(made.root).check().to_pylist() if row["problem"] == "damagedCompactionLog"]
+        assert [row["file"] for row in told] == [str(path) for path in lost]
+        with pytest.raises(DamagedStoreError, match="damagedCompactionLog"):
+            Store(made.root).copy(elsewhere / "copy")
+        directory.mkdir(exist_ok=True)
+        for path in lost:
+            (elsewhere / path.name).rename(path)
+    assert rows_of(made.root) == rows
+
+
 def test_cut_at_any_byte(tmp_path: Path, rng: random.Random) -> None:
     made = Made(tmp_path, rng, count=60, passes=False)
     rows = rows_of(made.root)

@@ -66,7 +66,7 @@ def compaction_files(stores: list[Snapshot], options: ReadOptions, own: CopyOpti
     ends: dict[Queue, int] = {}
     for store in stores:
         logs = [log for log in compaction_logs_of(store) if options.selection.wants_topic(log.queue[0])]
-        logs = [log for log in logs if log.segments and log.queue[0] not in own.excluded_topics]
+        logs = [log for log in logs if log.queue[0] not in own.excluded_topics and (log.segments or log.lost_files)]
         if not logs:
             continue
         _refuse(store, logs, stores, options)

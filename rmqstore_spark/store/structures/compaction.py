@@ -78,10 +78,12 @@ class LostFile(NamedTuple):
 
 
 def compaction_logs(root: str, files: Files) -> Iterator[tuple[Layout, Sequence[LostFile]]]:
-    """The compaction logs of a store, by topic and queueId, each as the layout of a log of its own; and which of its
-    files are not there. A broker that replaces files now is waited for."""
-    for topic, queue_id, directory in queue_directories(os.path.join(root, _LOGS), files, names_there):
-        queue, now = (topic, queue_id), files
+    """The compaction logs of a store, by topic and queueId, each as the layout of a log of its own, also where only its
+    queue is there; and which of its files are not there. A broker that replaces files now is waited for."""
+    above = (os.path.join(root, _LOGS), os.path.join(root, _QUEUES))
+    queues = {each[:2] for directory in above for each in queue_directories(directory, files, names_there)}
+    for queue in sorted(queues):
+        directory, now = os.path.join(above[0], queue[0], str(queue[1])), files
         found = _look(root, queue, directory, now)
         while found[1] and _seconds_since_rename(directory, files) < _REPLACED_WITHIN:
             time.sleep(_LOOK_AGAIN_AFTER)
