@@ -186,6 +186,18 @@ def test_cut_at_any_byte(tmp_path: Path, rng: random.Random) -> None:
         assert rows_of(made.root, mode="DROPMALFORMED") == rows
 
 
+def test_a_lost_last_message_is_told(tmp_path: Path) -> None:
+    """Its queue unit points just where the log ends now."""
+    store = Replaced(tmp_path)
+    *_, last = compaction.read_log(tmp_path, "A", 0)
+    path = Path(last["file"])
+    at = last["commitLogOffset"] - int(path.name)
+    path.write_bytes(path.read_bytes()[:at].ljust(FILE_SIZE, b"\0"))
+    with pytest.raises(DamagedStoreError, match=f"up to the one at {last['commitLogOffset']}, with queueOffset 89"):
+        store.rows()
+    assert store.rows(mode="DROPMALFORMED") == store.expected  # the commitlog has it as well
+
+
 def test_half_a_message_at_the_end_is_no_damage(tmp_path: Path, rng: random.Random) -> None:
     made = Made(tmp_path, rng, passes=False)
     rows = rows_of(made.root)

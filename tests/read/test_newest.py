@@ -27,7 +27,7 @@ def some_rows(rng: random.Random, count: int) -> list[Row]:
     return [
         {
             "topic": rng.choice("AB"),
-            "queueId": rng.choice([0, 1, -1]),
+            "queueId": rng.choice([0, 1, 2, -1]),
             "queueOffset": rng.randrange(30),
             "keys": rng.choice([*KEYS, *KEYS, *BLANK]),
             "sysFlag": rng.choice([0, 0, 0, 8, PREPARED, ROLLED_BACK]),

@@ -21,7 +21,7 @@ from support import flavours
 import rmqstore_spark
 from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, Store
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_log import find_logs
+from rmqstore_spark.store.queue_log import TieredLog, find_logs
 
 COLUMNS = [
     "topic",
@@ -421,6 +421,19 @@ def test_hole(tmp_path: Path, rng: random.Random) -> None:
     if min(left) > 4:
         with pytest.raises(DamagedStoreError, match="a hole in the log of this queue"):
             rows_of(tmp_path / "store", tiered=tmp_path / "tier")
+
+
+@pytest.mark.parametrize(("known", "holes"), [((4, 9), 0), ((3, 10), 0), ((5, 9), 1), ((4, 8), 1), ((4, 4), 1)])
+def test_a_hole_is_known_elsewhere_if_all_its_messages_are(tmp_path: Path, known: tuple[int, int], holes: int) -> None:
+    local_store(tmp_path / "store", random.Random(1))
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:4])
+    hole = writer.write_segment(units[4:9])
+    writer.write_segment(units[9:12])
+    hole.unlink()
+    (log,) = find_logs(str(tmp_path / "tier"), Files())
+    assert len(TieredLog(log.layout, Files(), known).holes) == holes
 
 
 @pytest.mark.parametrize("lost", ["messages", "files"])

@@ -27,6 +27,7 @@ from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, RmqS
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.store.rocksdb.database import Database
+from rmqstore_spark.store.rocksdb.entry_types import name_of_other
 from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments, newest_over
 
 PACKED = Path(__file__).parents[2] / "data" / "rocksdb"
@@ -249,6 +250,33 @@ def test_an_older_entry_before_a_newer_one_is_told(tmp_path: Path) -> None:
         rocksdb.write(made, [{"default": [(b"a", b"old"), (b"a", b"new")]}], {}, in_block)
         with pytest.raises(DamagedStoreError, match=r"000010\.sst: position \d+: expected .*keys in order"):
             pairs(Database.open(str(made), Files()))
+
+
+def test_a_key_may_go_on_from_the_one_before(tmp_path: Path) -> None:
+    """The order of keys is not that of their bytes with sequence numbers; each block here is read by itself."""
+    large = bytes(1_100_000)
+    records = [(b"k", large), (b"k\0", large), (b"k\0\0", large)]
+    rocksdb.write(tmp_path, [{"default": records}], {}, in_block=1)
+    assert read(tmp_path) == {"default": dict(records)}
+
+
+def test_a_file_that_is_no_table_is_told_by_its_last_bytes(tmp_path: Path) -> None:
+    rocksdb.write(tmp_path, [{"default": [(b"key", b"value")]}], {})
+    (path,) = tmp_path.glob("*.sst")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + b"\0")
+    with pytest.raises(DamagedStoreError, match=f"{path}: position {len(data) - 8}: "):
+        read(tmp_path)
+
+
+def test_names_of_types_that_are_not_read() -> None:
+    assert {number: name for number in range(256) if (name := name_of_other(number)) is not None} == {
+        **dict.fromkeys((9, 10, 11, 12, 18, 19, 21), "a transaction"),
+        **dict.fromkeys((16, 17), "a value in a blob file"),
+        20: "a deletion with a timestamp",
+        **dict.fromkeys((22, 23), "a wide column"),
+        **dict.fromkeys((24, 25), "a value with a time of writing"),
+    }
 
 
 def test_a_compression_that_is_not_rocksdbs_is_refused_by_name(tmp_path: Path) -> None:
