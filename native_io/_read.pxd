@@ -92,6 +92,10 @@ cdef extern from "queue_units.h" nogil:
         int64_t *messages
         int64_t *store_times
         uint8_t *kinds
+    ctypedef enum rmq_unit_kind:
+        pass
+    rmq_unit_kind rmq_kind_of_unit(const uint8_t *unit, int is_batch)
+    int rmq_is_unit_before(rmq_unit_kind kind, int64_t begin, int64_t position)
     int rmq_unit_comes_before(const uint8_t *unit, int is_batch, int64_t position)
     void rmq_read_queue_units(const uint8_t *units, int64_t count, int64_t number, int is_batch,
                               const rmq_unit_columns *to)

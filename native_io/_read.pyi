@@ -154,6 +154,34 @@ def queue_units(units: Buffer, number: int, *, unit_size: int) -> tuple[npt.NDAr
         ValueError: there is no such unit_size.
     """
 
+def queue_unit(unit: Buffer, number: int, *, unit_size: int) -> tuple[int, int, int, int, int, int, int] | None:
+    """The fields of one ConsumeQueue unit, as queue_units() gives them: number, position, size, tagsCode, queueOffset,
+    messages, UnitKind; None for a partial unit.
+
+    Args:
+        number, unit_size: as in queue_units().
+    """
+
+def last_used_unit(units: Buffer, *, unit_size: int) -> int:
+    """The index of the last ConsumeQueue unit that is not NOTHING; -1 where there is none.
+
+    Args:
+        unit_size: as in queue_units().
+    """
+
+def first_unit_from(
+    positions: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8], position: int, *, index: int = 0
+) -> int:
+    """The first index of ConsumeQueue units, from `index` on, whose unit does not come before a physical offset, as of
+    comes_before(); else the number of units.
+
+    Args:
+        positions, kinds: as of queue_units().
+
+    Raises:
+        ValueError: there are not as many of both.
+    """
+
 def comes_before(unit: Buffer, position: int, *, unit_size: int) -> bool:
     """Whether a ConsumeQueue unit points to before a physical offset, or is PRE_BLANK; not one that is no unit, or cut.
 

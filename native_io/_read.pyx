@@ -286,6 +286,39 @@ def queue_units(const uint8_t[::1] units not None, int64_t number, *, int64_t un
     return columns, which
 
 
+def queue_unit(const uint8_t[::1] unit not None, int64_t number, *, int64_t unit_size):
+    cdef int64_t position, size, tags_code, queue_offset, messages, store_time
+    cdef uint8_t kind
+    cdef rmq_unit_columns to
+    check_unit_size(unit_size)
+    if unit.shape[0] < unit_size:
+        return None
+    to = rmq_unit_columns(&number, &position, &size, &tags_code, &queue_offset, &messages, &store_time, &kind)
+    rmq_read_queue_units(&unit[0], 1, number, unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE, &to)
+    return number, position, size, tags_code, queue_offset, messages, kind
+
+
+def last_used_unit(const uint8_t[::1] units not None, *, int64_t unit_size):
+    cdef int64_t index
+    check_unit_size(unit_size)
+    index = units.shape[0] // unit_size - 1
+    while index >= 0 and rmq_kind_of_unit(&units[index * unit_size],
+                                          unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE) == RMQ_UNIT_IS_NOTHING:
+        index -= 1
+    return index
+
+
+def first_unit_from(const int64_t[::1] positions not None, const uint8_t[::1] kinds not None, int64_t position, *,
+                    int64_t index=0):
+    cdef int64_t count = positions.shape[0]
+    if kinds.shape[0] != count:
+        raise ValueError(f"{count} positions need as many kinds, found {kinds.shape[0]}")
+    index = max(index, 0)
+    while index < count and rmq_is_unit_before(<rmq_unit_kind>kinds[index], positions[index], position):
+        index += 1
+    return min(index, count)
+
+
 def comes_before(const uint8_t[::1] unit not None, int64_t position, *, int64_t unit_size):
     check_unit_size(unit_size)
     return unit.shape[0] >= unit_size and bool(

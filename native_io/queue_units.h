@@ -39,9 +39,12 @@ static inline rmq_unit_kind rmq_kind_of_unit(const uint8_t *unit, int is_batch) 
 }
 
 /* Does a unit point to before a physical offset? A PRE_BLANK one does; one that is not used does not. */
+static inline int rmq_is_unit_before(rmq_unit_kind kind, int64_t begin, int64_t position) {
+    return kind == RMQ_UNIT_IS_PRE_BLANK || (kind != RMQ_UNIT_IS_NOTHING && begin < position);
+}
+
 static inline int rmq_unit_comes_before(const uint8_t *unit, int is_batch, int64_t position) {
-    const rmq_unit_kind kind = rmq_kind_of_unit(unit, is_batch);
-    return kind == RMQ_UNIT_IS_PRE_BLANK || (kind != RMQ_UNIT_IS_NOTHING && rmq_i64(unit) < position);
+    return rmq_is_unit_before(rmq_kind_of_unit(unit, is_batch), rmq_i64(unit), position);
 }
 
 /* Columns of units, a row of each for every unit. */

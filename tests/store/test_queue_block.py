@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from oracle import reference
 
-from native_io import QUEUE_COLUMNS, UnitKind, comes_before, queue_units
-from rmqstore_spark.store.format.queue_block import PRE_BLANK, QueueBlock, lost_unit
+from native_io import QUEUE_COLUMNS, UnitKind, comes_before, last_used_unit, queue_units
+from rmqstore_spark.store.format.queue_block import PRE_BLANK, QueueBlock, QueueUnit, lost_unit
 
 KINDS = {
     "nothing": UnitKind.NOTHING,
@@ -51,10 +51,17 @@ def test_as_the_reference(is_batch: bool, rng: random.Random) -> None:
                 KINDS[right.kind],
             )
             assert (unit.number, unit.is_message) == (number, right.kind == "message")
+        assert [QueueUnit.of(unit, number, size) for number, unit in enumerate(raw, first)] == list(block)
+        assert QueueUnit.of(b"x" * rng.randrange(size), first, size) is None
+        used = [at for at, right in enumerate(expected) if right.kind != "nothing"]
+        assert last_used_unit(b"".join(raw) + b"x" * rng.randrange(size), unit_size=size) == max(used, default=-1)
         assert block.store_times.tolist() == [right.store_timestamp for right in expected]
         position = rng.choice(_POSITIONS)
         before = [u.kind == "pre-blank" or (u.kind != "nothing" and u.physical_offset < position) for u in expected]
-        assert block.are_before(position).tolist() == before
+        for index in range(len(raw) + 2):
+            assert block.first_from(position, index) == next(
+                (n for n in range(index, len(raw)) if not before[n]), len(raw)
+            )
         assert [comes_before(unit, position, unit_size=size) for unit in raw] == before
         seen |= {right.kind for right in expected}
     assert seen == set(KINDS)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from native_io import QUEUE_FORMAT, UnitKind, queue_units
+from native_io import QUEUE_FORMAT, UnitKind, first_unit_from, queue_unit, queue_units
 
 UNIT = struct.Struct(">qiq")
 UNIT_SIZE, BATCH_UNIT_SIZE = QUEUE_FORMAT["UNIT_SIZE"], QUEUE_FORMAT["BATCH_UNIT_SIZE"]
@@ -36,7 +36,9 @@ PRE_BLANK = UNIT.pack(0, QUEUE_FORMAT["PRE_BLANK"], 0)
 _LOST_SIZE = QUEUE_FORMAT["LOST"]
 
 # Arrays are compared with these ten times as fast as with members of an enum.
-_NOTHING, _PRE_BLANK, _MESSAGE = map(np.uint8, (UnitKind.NOTHING, UnitKind.PRE_BLANK, UnitKind.MESSAGE))
+_NOTHING, _MESSAGE = map(np.uint8, (UnitKind.NOTHING, UnitKind.MESSAGE))
+
+_KINDS = tuple(UnitKind)
 
 _Longs = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -80,6 +82,12 @@ class QueueUnit(NamedTuple):
     queue_offset: int
     messages: int
     kind: UnitKind = UnitKind.MESSAGE
+
+    @classmethod
+    def of(cls, data: bytes, number: int, unit_size: int) -> "QueueUnit | None":
+        """One unit as it stands in a queue's file; None where it is cut off."""
+        fields = queue_unit(data, number, unit_size=unit_size)
+        return None if fields is None else cls(*fields[:-1], _KINDS[fields[-1]])
 
     @property
     def is_message(self) -> bool:
@@ -207,10 +215,10 @@ class QueueBlock:
         are_used: _Flags = self.kinds != _NOTHING
         return are_used
 
-    def are_before(self, position: int) -> _Flags:
-        """Which of the units come before a physical offset: they point to before it, or are PRE_BLANK."""
-        are_before: _Flags = (self.positions < position) | (self.kinds == _PRE_BLANK)
-        return are_before & self.are_used
+    def first_from(self, position: int, index: int = 0) -> int:
+        """The first index, from `index` on, of a unit that does not come before a physical offset; else the number of
+        units."""
+        return first_unit_from(self.positions, self.kinds, position, index=index)
 
     def ascending(self) -> "QueueBlock":
         """The units up to the first whose message begins before the previous one ends: units from there on are left

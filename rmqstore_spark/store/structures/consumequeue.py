@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from native_io import last_used_unit
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.message import Header
@@ -243,7 +244,7 @@ class Queue:
             if file.first <= number < file.end:
                 with ignore_unreadable(), self.opened(file) as opened:
                     data = opened.read((number - file.first) * self.unit_size, self.unit_size)
-                    return self.parsed(data, number)[0] if len(data) == self.unit_size else None
+                    return QueueUnit.of(data, number, self.unit_size)
         return None
 
     def at_once(self) -> tuple[int, memoryview] | None:
@@ -265,8 +266,7 @@ class Queue:
         unused; and the number of this first unit."""
         found, number = [], start
         for block in self.blocks(start, self.stop):
-            beyond = np.flatnonzero(~block.are_before(position))
-            end = int(beyond[0]) if len(beyond) else len(block)
+            end = block.first_from(position)
             found.append(block.only(slice(end)))
             number += end
             if end < len(block):
@@ -455,9 +455,9 @@ class Queue:
             while stop > 0:
                 start = max(0, stop - count)
                 data = opened.read(start * self.unit_size, (stop - start) * self.unit_size)
-                found = np.flatnonzero(self.parsed(data).are_used)
-                if len(found):
-                    return file.first + start + int(found[-1]) + 1
+                last = last_used_unit(data, unit_size=self.unit_size)
+                if last >= 0:
+                    return file.first + start + last + 1
                 stop, count = start, min(2 * count, UNITS_AT_ONCE)
         return None
 
@@ -470,9 +470,8 @@ class Queue:
         file, count = self.in_files[-1], self.files.prices.linear_below
         with ignore_unreadable(), self.opened(file) as opened:
             data = opened.read(0, min(count, file.capacity) * self.unit_size)
-            are_used = self.parsed(data).are_used
-            used = np.flatnonzero(are_used)
-            return file.first + int(used[-1]) + 1 if len(used) and not are_used[-1] else None
+            last = last_used_unit(data, unit_size=self.unit_size)
+            return file.first + last + 1 if 0 <= last < len(data) // self.unit_size - 1 else None
         return None
 
     def last(self) -> QueueUnit | None:

@@ -6,8 +6,6 @@ is. So callers that must be right search only the live part of the queue (store/
 the answer against the log.
 """
 
-import numpy as np
-
 from native_io import comes_before
 from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
 from rmqstore_spark.store.io.files import ignore_unreadable
@@ -84,7 +82,7 @@ class QueueCursor:
         start, end = self._start, self._start + len(self._block)
         if least >= end or start >= self._stop:
             return None
-        number = start + _first_not_before(self._block, position, max(0, least - start))
+        number = start + self._block.first_from(position, max(0, least - start))
         is_answer = number < end and (start <= least or number > start)
         return min(number, max(least, self._stop)) if is_answer else None
 
@@ -95,7 +93,7 @@ class QueueCursor:
                 return least
             start = min(max(least, self._guess(position, FEW_UNITS << tries) - FEW_UNITS // 4), most - 1)
             self._block = self.queue.block(start, min(FEW_UNITS, most - start))
-            index = _first_not_before(self._block, position)
+            index = self._block.first_from(position)
             if 0 < index < len(self._block) or (index == 0 < len(self._block) and start == least):
                 return start + index
             if len(self._block) == 0:  # a file is missing, or too short
@@ -109,14 +107,14 @@ class QueueCursor:
         block = self._block
         first, last = block[0], block[len(block) - 1]
         rate = self._rate or (len(block) - 1) / max(len(block), last.position - first.position)
-        if block.are_before(position)[-1]:
+        if block.first_from(position, len(block) - 1) == len(block):
             return last.number + max(least_step, int(rate * (position - last.position)))
         return first.number - max(least_step, int(rate * (first.position - position)))
 
     def _bisected(self, position: int, least: int, most: int) -> int:
         low, high = self._narrowed(position, least, most)
         self._block = self.queue.block(low, high - low)
-        index = _first_not_before(self._block, position)
+        index = self._block.first_from(position)
         return low + index if index > 0 else least  # the numbers between them are of a missing file
 
     def _narrowed(self, position: int, least: int, most: int) -> tuple[int, int]:
@@ -157,10 +155,3 @@ class QueueCursor:
     def _is_before(self, file: Units, index: int, position: int) -> bool:
         size = self.queue.unit_size
         return comes_before(file.read(index * size, size), position, unit_size=size)
-
-
-def _first_not_before(block: QueueBlock, position: int, index: int = 0) -> int:
-    """The first index, from `index` on, of a unit that does not come before a physical offset; else the number of
-    units."""
-    beyond = np.flatnonzero(~block.are_before(position)[index:])
-    return index + int(beyond[0]) if len(beyond) else len(block)

@@ -120,9 +120,9 @@ def keep_other_batches(tree: disk.Tree, store: Snapshot, batches: BatchQueueWrit
             continue
         for number, data in queue.chunks(queue.first, queue.end, over_gaps=True):
             block = QueueBlock.of(data, number, is_batch=True)
-            stop = np.flatnonzero(~block.are_before(store.end))
-            batches.put(name, memoryview(data)[: BATCH_UNIT_SIZE * int(stop[0])] if len(stop) else memoryview(data))
-            if len(stop):
+            stop = block.first_from(store.end)
+            batches.put(name, memoryview(data)[: BATCH_UNIT_SIZE * stop])
+            if stop < len(block):
                 break
 
 
