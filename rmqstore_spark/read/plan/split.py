@@ -268,7 +268,7 @@ class _NamedUnits:
 
     def _take(self, queues: Iterable[Queue]) -> bool:
         """Take those of some queues that have a unit; False when none has."""
-        in_use = (queue for queue in queues if queue.last() is not None)
+        in_use = (queue for queue in queues if queue.end > queue.first)
         new = [_Along(queue, self._store.log) for queue in itertools.islice(in_use, _QUEUES_TO_SPLIT_BY)]
         self._queues = (new + self._queues)[:_QUEUES_TO_SPLIT_BY]
         return bool(new)

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from native_io import FORMAT, Filter, Status, Walked, Wrapping, find_unit, scan
+from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.message import HEAD_SIZE, Header, body_crc, body_in, header_in
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.format.units import BatchBuilder, Claims, Positions, Run
@@ -79,12 +80,26 @@ class SegmentReader:
         self._window = Window(segment, files)
         self._wrapping = segment.wrapping
         self._verify_crc = verify_crc
-        self._sums = BodySums(self._window)
         self._outline, self._outlined = memoryview(b""), (0, 0)  # the last outline; its unit's position and size
-        self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
         self._claims_at_once = _FEW_CLAIMS  # about as many as fit into a window
-        self._scan_many = functools.partial(scan, positions=self._positions)
-        self._scan_one = functools.partial(scan, positions=self._positions[:1])
+
+    # A plan opens many readers for a look or two: what a look does not need is made when first used.
+
+    @kept
+    def _sums(self) -> BodySums:
+        return BodySums(self._window)
+
+    @kept
+    def _positions(self) -> Positions:
+        return np.empty(WINDOW_UNITS, np.int64)
+
+    @kept
+    def _scan_many(self) -> "functools.partial[Walked]":
+        return functools.partial(scan, positions=self._positions)
+
+    @kept
+    def _scan_one(self) -> "functools.partial[Walked]":
+        return functools.partial(scan, positions=np.empty(1, np.int64))
 
     def __enter__(self) -> "SegmentReader":
         return self
