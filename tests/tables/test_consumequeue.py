@@ -18,6 +18,7 @@ from support.reading import new_files, options_of
 from support.tables import rows_of
 
 from rmqstore_spark import OptionError, Store
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables import consumequeue
 from rmqstore_spark.tables.consumequeue import CONSUMEQUEUE
@@ -80,6 +81,27 @@ def test_each_unit_once_however_it_is_cut(tmp_path: Path, rng: random.Random, mo
         monkeypatch.setattr(consumequeue, "_PART_BYTES", part_bytes)
         monkeypatch.setattr(consumequeue, "_BATCH_UNITS", batch_units)
         assert sorted(map(plain, rows_of(CONSUMEQUEUE, tmp_path))) == expected
+
+
+def test_parts_do_not_list_all_topics_again(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part opens the store anew. In a store of 20,000 topics, a list of them for each part took a second."""
+    build(tmp_path, rng)
+    listed, names = [], Files.names
+
+    def noted(files: Files, path: str) -> list[str]:
+        listed.append(Path(path).name)
+        return names(files, path)
+
+    monkeypatch.setattr(Files, "names", noted)
+    counts = []
+    for part_bytes in (1, 1 << 30):
+        monkeypatch.setattr(consumequeue, "_PART_BYTES", part_bytes)
+        listed.clear()
+        Store(tmp_path).consumequeue()
+        counts.append(listed.count("consumequeue"))
+    assert 0 < counts[0] == counts[1] <= 2
 
 
 def test_selections(tmp_path: Path, rng: random.Random) -> None:

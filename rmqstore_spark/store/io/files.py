@@ -197,6 +197,13 @@ class Files:
         """
         return _asked(os.listdir, path)
 
+    def look_into(self, path: str) -> None:
+        """Raise the errors of names(). However many names there are, this costs the same where the kernel reads."""
+        if self.are_paths_the_systems:
+            _asked(os.scandir, path).close()
+        else:
+            self.names(path)
+
     def status(self, path: str) -> os.stat_result:
         """The status of a path, as os.stat gives it, with its errors."""
         return _asked(os.stat, path)

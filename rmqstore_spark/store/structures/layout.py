@@ -471,13 +471,13 @@ def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
     if "consumequeue" not in entries:
         return None
     try:
-        names = files.names(directory)
+        files.look_into(directory)
     except OSError as why:  # an accelerator that cannot be read is as good as missing
         say_if_denied(directory, why)
         return None
-    if "CURRENT" not in names or not is_rocksdb(directory, files):
+    if not is_rocksdb(directory, files):
         return directory
-    has_topics = any(files.is_directory(os.path.join(directory, name)) for name in names)
+    has_topics = any(files.is_directory(os.path.join(directory, name)) for name in names_there(directory, files))
     return directory if has_topics else None
 
 
