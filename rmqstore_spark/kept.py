@@ -26,6 +26,8 @@ class kept(Generic[_Value]):
     def __get__(self, owned: object, owner: type) -> "kept[_Value] | _Value":
         if owned is None:
             return self
-        # From now on the object's own attribute of that name comes before this property.
-        value = owned.__dict__[self._name] = self._find(owned)
+        value = self._find(owned)
+        # From now on the object's own attribute of that name comes before this property. Its __dict__ is not asked for:
+        # that would make one, of 100 bytes and more, and of queues there are many. A frozen object takes it as well.
+        object.__setattr__(owned, self._name, value)
         return value

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError
+from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.committed import Uncommitted, end_of_entry, has_order
 from rmqstore_spark.store.format.message import MARK_SIZE, Header, Mark, mark_of
@@ -119,7 +120,8 @@ class StoreRef:
 
     @kept
     def _consumed(self) -> Consumed:
-        return consumed(self.root, self.files)
+        with collector_paused():  # there may be very many entries
+            return consumed(self.root, self.files)
 
     @property
     def consumed_topics(self) -> set[str]:

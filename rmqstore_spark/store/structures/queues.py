@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.format.light_queues import is_light
@@ -121,7 +122,7 @@ class ConsumeQueues:
         path = queue_path(topic, 0)
         if path is None or above is None:
             return []
-        return list(_queues_of(os.path.join(above, os.path.dirname(path)), topic, self.files, made))
+        return _queues_of(os.path.join(above, os.path.dirname(path)), topic, self.files, made)
 
     def assumed(self, names: Mapping[str, Collection[int]]) -> list[Queue] | None:
         """The queues with these topics and queueIds where all are in RocksDB, without a look at which exist; None where
@@ -259,7 +260,8 @@ class ConsumeQueues:
 
     @kept
     def _simple(self) -> list[Queue]:
-        found = list(_queues(self._directory, self.files, Queue))
+        with collector_paused():  # there may be very many
+            found = list(_queues(self._directory, self.files, Queue))
         return found if self._in_rocksdb is None else _best(found, self._in_rocksdb)
 
     @kept
@@ -339,10 +341,7 @@ def _queues(directory: str | None, files: Files, made: type[Queue]) -> Iterator[
         progress.add()
 
 
-def _queues_of(directory: str, topic: str, files: Files, made: type[Queue]) -> Iterator[Queue]:
+def _queues_of(directory: str, topic: str, files: Files, made: type[Queue]) -> list[Queue]:
     """The queues of a topic, in its directory."""
-    above = os.path.join(directory, "")
-    for name in names_in(directory, files):
-        queue_id = queue_id_of(name)
-        if queue_id is not None:
-            yield made(above + name, topic, queue_id, files)
+    above, names = os.path.join(directory, ""), names_in(directory, files)
+    return [made(above + name, topic, number, files) for name in names if (number := queue_id_of(name)) is not None]
