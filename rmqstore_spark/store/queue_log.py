@@ -304,8 +304,51 @@ class TieredLog(QueueLog):
         A broker goes on after the last unit. So one that was killed between the messages and their units brings these
         messages again, behind what is there. Its units lead past the first ones.
         """
-        found = [part for gap in unit_gaps(self.layout, self.files) for part in self._again_in(gap)]
+        if not self.log.extents:
+            return []
+        begin = self.log.extents[0].start
+        gaps = [gap for gap in self._gaps if gap.stop > begin]  # before that, messages have expired
+        if not all(map(self._is_proved, gaps)):  # units lie
+            return list(self._again_from(begin, self.log.extents[-1].stop))
+        found = [part for gap in gaps if gap.start < gap.stop for part in self._again_in(gap)]
         return found + self._again_after_units()
+
+    def _is_proved(self, gap: UnitGap) -> bool:
+        """Does the log have the messages of both units just as these say, or is the step back proved?"""
+        if gap.stop < gap.start:
+            return self._is_passed_over(gap)
+        return self._has(gap.number - 1, gap.before, gap.start) and self._has(gap.number, gap.stop)
+
+    @kept
+    def _gaps(self) -> list[UnitGap]:
+        return list(unit_gaps(self.layout, self.files))
+
+    def _never_brought(self) -> list[Damage]:
+        """The messages that are not there because a broker was killed that had written their units, of a file of units
+        that was full: it went on with the unit after them, at the place of the first one."""
+        lost: list[Damage] = []
+        for gap in self._gaps:
+            if gap.stop >= gap.start or (self.known[0] <= gap.over and gap.number <= self.known[1]):
+                continue
+            after = self._told_at(gap.stop)
+            if after and self._is_passed_over(gap):
+                lost.append(_passed_over(after[0], gap))
+        return lost
+
+    def _is_passed_over(self, gap: UnitGap) -> bool:
+        """Does the log have the message of the second unit directly after that of the last unit before its place?"""
+        before, after = self._told_at(gap.left), self._told_at(gap.stop)
+        return bool(before and after and before[1:] == (gap.over - 1, gap.stop) and after[1] == gap.number)
+
+    def _told_at(self, position: int) -> tuple[SegmentFile, int, int] | None:
+        """The file of this queue's message at a flat offset, its queue offset, and its end."""
+        for file in self.layout.segments:
+            if file.start <= position < file.start + file.size:
+                with self.reader(self._segment(file)) as reader:
+                    header = reader.header(position)
+                if header is not None and (header.topic, header.queue_id) == self.queue:
+                    return file, header.queue_offset, position + header.size
+        return None
 
     def _has(self, number: int, position: int, end: int | None = None) -> bool:
         """Does the log have the message of a queue offset at this flat offset, and does it end at `end`?"""
@@ -316,8 +359,6 @@ class TieredLog(QueueLog):
 
     def _again_in(self, gap: UnitGap) -> Iterator[tuple[int, int]]:
         """What is in the log once more, between the messages of two units that follow each other."""
-        if not (self._has(gap.number - 1, gap.before, gap.start) and self._has(gap.number, gap.stop)):
-            return  # the units lie
         for extent in self.log.extents:
             begin, end = max(gap.start, extent.start), min(gap.stop, extent.stop)
             if begin < end:
@@ -347,19 +388,30 @@ class TieredLog(QueueLog):
         last = next(reversed(self._last_units), None)
         if last is None or not self._has(last[0], last[1], last[1] + last[2]):
             return []
-        start, newest, again = last[1] + last[2], last[0], list[tuple[int, int]]()
+        start = last[1] + last[2]
+        return list(self._again_from(start, start + _BROUGHT_AT_ONCE, newest=last[0]))
+
+    def _again_from(self, start: int, stop: int, newest: int = -1) -> Iterator[tuple[int, int]]:
+        """The messages between two flat offsets that an earlier one there, or `newest`, shows to be there again."""
         for extent in self.log.extents:
-            at, stop = max(start, extent.start), min(extent.stop, start + _BROUGHT_AT_ONCE)
-            if at < stop:
-                with self.reader(extent.segment) as reader:
-                    while at < stop and (header := reader.header(at)) is not None:
+            at, end = max(start, extent.start), min(stop, extent.stop)
+            if at >= end:
+                continue
+            with self.reader(extent.segment) as reader:
+                while at < end:
+                    header = reader.header(at)
+                    if header is None:
+                        found = reader.find(at + 1, end)
+                        at = end if found is None else found
+                        continue
+                    if (header.topic, header.queue_id) == self.queue:
                         if header.queue_offset <= newest:
-                            again.append((at, at + header.size))
-                        newest, at = max(newest, header.queue_offset), at + header.size
-        return again
+                            yield at, at + header.size
+                        newest = max(newest, header.queue_offset)
+                    at += header.size
 
     def _missing(self) -> list[Damage]:
-        return self.holes + self._lost_end()
+        return self.holes + self._never_brought() + self._lost_end()
 
     @kept
     def holes(self) -> list[Damage]:
@@ -523,6 +575,16 @@ def _hole(before: SegmentFile, after: SegmentFile) -> Damage | None:
         f"{after.start}; the broker may still have these messages in its own store (option tiered)"
     )
     return Damage(after.path, stop, after.start, 0, reason, of_queue=True)
+
+
+def _passed_over(file: SegmentFile, gap: UnitGap) -> Damage:
+    """What a broker never brought, and went on after."""
+    reason = (
+        f"a hole in the log of this queue: there are units for queueOffset {gap.over} to {gap.number - 1}, and found "
+        f"queueOffset {gap.number} where the first of them would be: a broker was killed before it brought them; it "
+        "may still have them in its own store (option tiered)"
+    )
+    return Damage(file.path, gap.stop, gap.stop, gap.stop - file.start, reason, of_queue=True)
 
 
 def _cut(last: SegmentFile, stop: int, offsets: tuple[int, int]) -> Damage:

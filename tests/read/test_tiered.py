@@ -528,6 +528,22 @@ def test_messages_that_a_killed_broker_brings_again(tmp_path: Path, rng: random.
     assert [row["queueOffset"] for row in later] == [*range(6, len(units))]
 
 
+def test_units_that_lie_about_what_was_brought_again(tmp_path: Path, rng: random.Random) -> None:
+    """Rows do not depend on them."""
+    local_store(tmp_path / "store", rng, 250)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:12], lag=3)
+    writer.write_segment(units[9:])
+    for path in writer.queue.iterdir():
+        sound = path.read_bytes()
+        for _ in range(15):
+            at = rng.randrange(8 * len(sound))
+            path.write_bytes(sound[: at // 8] + bytes([sound[at // 8] ^ 1 << at % 8]) + sound[at // 8 + 1 :])
+            assert sorted(row["queueOffset"] for row in rows_of(tmp_path / "tier")) == [*range(len(units))], at
+        path.write_bytes(sound)
+
+
 def test_messages_brought_again_that_have_no_units_yet(tmp_path: Path, rng: random.Random) -> None:
     local_store(tmp_path / "store", rng)
     units = tiered.queue_units(tmp_path / "store")["A", 0]
@@ -536,6 +552,34 @@ def test_messages_brought_again_that_have_no_units_yet(tmp_path: Path, rng: rand
     writer.write_segment(units[5:7], lag=2)
     assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(8)]
     assert [row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()] == []
+
+
+@pytest.mark.parametrize("files", ["one", "several"])
+def test_messages_that_a_killed_broker_never_brings(tmp_path: Path, rng: random.Random, files: str) -> None:
+    """It had written the units of a full file, and not yet their messages: it goes on with those after them."""
+    local_store(tmp_path / "store", rng, 400)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:10])
+    end = writer.next
+    writer.write_segment(units[10:15]).unlink()
+    writer.next = end
+    writer.write_segment(units[15:])
+    if files == "one":
+        first, *others = sorted(writer.queue.iterdir(), key=lambda path: path.name[8:])
+        first.write_bytes(b"".join(path.read_bytes() for path in (first, *others)))
+        for path in others:
+            path.unlink()
+    with pytest.raises(DamagedStoreError, match="units for queueOffset 10 to 14, and found queueOffset 15 where"):
+        rows_of(tmp_path / "tier")
+    left = [*range(10), *range(15, len(units))]
+    assert [row["queueOffset"] for row in rows_of(tmp_path / "tier", mode="DROPMALFORMED")] == left
+    (corrupt,) = [row for row in rows_of(tmp_path / "tier", ["corrupt"], mode="PERMISSIVE") if row["corrupt"]]
+    assert "units for queueOffset 10 to 14" in corrupt["corrupt"]
+    assert "wrongTieredQueue" in {row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()}
+    # the store has the messages
+    everything = sorted_rows(rows_of(tmp_path / "store"))
+    assert sorted_rows(rows_of(tmp_path / "store", tiered=tmp_path / "tier")) == everything
 
 
 def test_names_that_no_broker_gives(tier: Path) -> None:

@@ -170,34 +170,44 @@ class UnitGap(NamedTuple):
     Attributes:
         number: the queue offset of the second one.
         before: the flat offset of the first message.
-        start, stop: the flat offsets from its end to the second message.
+        start, stop: the flat offsets of its end and of the second message, which may be before it.
+        over: where it is, the queue offset of the first message that has its unit there or behind.
+        left: where it is, the flat offset of the message before that one; -1 where no unit says it.
     """
 
     number: int
     before: int
     start: int
     stop: int
+    over: int
+    left: int
 
 
 def unit_gaps(layout: Layout, files: Files) -> Iterator[UnitGap]:
-    """The gaps in a queue's log, as its units claim. Reads all units."""
-    number, last, end = -1, -1, -1  # of the last unit so far
+    """The gaps and the steps back in a queue's log, as its units claim. Reads all units."""
+    known, first = np.empty(0, UNIT), 0  # the units before, and the queue offset of the first of them
     for path, begin in tiered_queue_files(layout, files):
         with files.file(path) as file:
             for start in range(0, file.size // UNIT.itemsize, _MANY_UNITS):
                 count = min(_MANY_UNITS, file.size // UNIT.itemsize - start)
                 data = file.read(start * UNIT.itemsize, count * UNIT.itemsize)
                 units = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
-                if not len(units):
-                    break
-                first = begin // UNIT.itemsize + start
-                positions = units["position"].astype(np.int64)
-                ends = positions + units["size"]
-                if first == number + 1 and end < positions[0]:
-                    yield UnitGap(first, last, end, int(positions[0]))
-                for at in np.flatnonzero(ends[:-1] < positions[1:]).tolist():
-                    yield UnitGap(first + at + 1, int(positions[at]), int(ends[at]), int(positions[at + 1]))
-                number, last, end = first + len(units) - 1, int(positions[-1]), int(ends[-1])
+                number = begin // UNIT.itemsize + start
+                if first + len(known) != number:
+                    known, first = known[:0], number
+                units = np.concatenate([known, units])
+                yield from _gaps_of(units, first, max(1, len(known)))
+                known, first = units[-_MANY_UNITS:], first + len(units) - len(units[-_MANY_UNITS:])
+
+
+def _gaps_of(units: npt.NDArray[np.void], first: int, since: int) -> Iterator[UnitGap]:
+    """The gaps of some units before those from number `since` on."""
+    positions = units["position"].astype(np.int64)
+    ends = positions + units["size"]
+    for at in (since + np.flatnonzero(ends[since - 1 : -1] != positions[since:])).tolist():
+        over = int(np.argmax(positions[:at] >= positions[at])) if positions[at] < ends[at - 1] else at
+        before, left = int(positions[at - 1]), int(positions[over - 1]) if over else -1
+        yield UnitGap(first + at, before, int(ends[at - 1]), int(positions[at]), first + over, left)
 
 
 def seconds_since_unit(layout: Layout, files: Files) -> float:
