@@ -4,6 +4,7 @@ This table says which options each call, command, stream, copy and table takes; 
 """
 
 import enum
+import functools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -728,9 +729,18 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
 def _attributes(understood: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of those options that have an attribute of the same name, by its spelling in Python."""
+    names = _names_in_python(understood)
+    return {names[name]: value for name, value in values.items() if name in names}
+
+
+@functools.cache
+def _names_in_python(understood: type) -> dict[str, str]:
+    """The spelling in Python of the options that have an attribute of the same name."""
     names = {attribute.name for attribute in fields(understood)}
-    spelled = {re.sub("[A-Z]+", lambda found: f"_{found[0].lower()}", name): value for name, value in values.items()}
-    return {name: value for name, value in spelled.items() if name in names}
+    spelled = {
+        name: re.sub("[A-Z]+", lambda found: f"_{found[0].lower()}", name) for name in OPTIONS.keys() | WRITE_OPTIONS
+    }
+    return {name: python for name, python in spelled.items() if python in names}
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
