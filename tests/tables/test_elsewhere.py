@@ -151,6 +151,33 @@ def test_flavours(name: str, tmp_path: Path) -> None:
     assert not_looked_at(flavours.unpack_store(name, tmp_path)) == FLAVOURS[name]
 
 
+_KEPT = {
+    ("rocksdb-all", "config/topics"): "topics",
+    ("rocksdb-all", "config/subscriptionGroups"): "groups",
+    ("rocksdb-all", "config/consumerOffsets"): "offsets",
+    ("rocksdb-all", "kvStore"): "inflight",
+    ("rocksdb-all-v2", "config/rdb"): "offsets",
+    ("rocksdb-metadata", "config/metadata"): "groups",
+}
+
+
+@pytest.mark.parametrize(("flavour", "place"), _KEPT)
+def test_a_database_that_lost_its_current(
+    flavour: str, place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is there, and cannot be read: tables of what it has say so, and check does."""
+    root = flavours.unpack_store(flavour, tmp_path)
+    assert not not_looked_at_in(root, place)
+    (root / place / "CURRENT").unlink()
+    Store(root).table(_KEPT[flavour, place])
+    assert any(message.startswith(str(root / place)) for message in caplog.messages)
+    assert not_looked_at_in(root, place)
+
+
+def not_looked_at_in(root: Path, place: str) -> Rows:
+    return [row for row in not_looked_at(root) if row[0] == place]
+
+
 @pytest.mark.parametrize("place", ["consumerOffsets", "metadata", "rdb"])
 def test_groups_in_rocksdb(store: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
     """Where one stands is not known, but for what a file from before still says."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from native_io import SEQUENCE_SIZE, NotSoundError
+from rmqstore_spark.errors import DeletedMeanwhileError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.fields import Fields
@@ -118,8 +119,14 @@ def current_manifest(directory: str, files: Files) -> str:
         RmqStoreError: CURRENT cannot be read, or names no MANIFEST.
     """
     path = os.path.join(directory, CURRENT)
-    with files.file(path) as file:
-        named = file.read(0, 64)
+    try:
+        with files.file(path) as file:
+            named = file.read(0, 64)
+    except DeletedMeanwhileError:
+        if not files.is_directory(directory):
+            raise
+        # A database that is in use has one at each moment: a new one is renamed over it.
+        raise damaged(path, 0, "the name of a MANIFEST", "no such file") from None
     if not _NAMED.fullmatch(named):
         raise damaged(path, 0, "the name of a MANIFEST", repr(named))
     return named[:-1].decode()

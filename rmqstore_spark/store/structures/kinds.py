@@ -63,9 +63,21 @@ class Kind:
 
 
 def is_rocksdb(directory: str, files: Files) -> bool:
-    """Is a directory a RocksDB?"""
+    """Is a directory a RocksDB? Also one that has lost its CURRENT, which whoever opens it tells; but not among
+    topics, whose names are the users' and may be very many."""
     sign = os.path.join(directory, _ROCKSDB)
-    return files.exists(sign) and not files.is_directory(sign)
+    if files.exists(sign):
+        return not files.is_directory(sign)
+    if os.path.basename(directory) == _OF_TOPICS:
+        return False
+    try:
+        return any(name.startswith(_MANIFEST) for name in files.names(directory))
+    except OSError:
+        return False
+
+
+_MANIFEST = "MANIFEST-"  # begins the name of the list of a RocksDB's tables
+_OF_TOPICS = "consumequeue"
 
 
 def _config(path: str, what: str, hides: set[str], *instead: Part) -> Kind:
