@@ -37,6 +37,7 @@ from rmqstore_spark.store.structures.tiered import (
     seconds_since_unit,
     tiered_logs,
     tiered_unit_at,
+    tiled_to,
     unit_gaps,
 )
 from rmqstore_spark.store.structures.written import Record
@@ -45,6 +46,8 @@ _BLOCK = 512 * 1024  # bytes
 _BROUGHT_WITHIN = 3.0  # seconds from the units of a full file to their messages, many times what a broker needs
 _LOOK_AGAIN_AFTER = 0.05  # seconds
 _BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
+_LOOKED_AT = 1 << 16  # messages at once
+_TILED_AFTER = 8  # messages that are looked at one by one, before the units are asked
 _MOST = (1 << 63) - 1
 _CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store time
 
@@ -362,7 +365,8 @@ class TieredLog(QueueLog):
         for extent in self.log.extents:
             begin, end = max(gap.start, extent.start), min(gap.stop, extent.stop)
             if begin < end:
-                with self.reader(extent.segment) as reader:
+                # Half a message and what follows it may look like a whole one, but for its bodyCRC.
+                with self.reader(extent.segment, verify_crc=True) as reader:
                     if not reader.is_closed_at(begin):
                         yield begin, self._again_until(reader, begin, end, gap.number)
 
@@ -505,6 +509,57 @@ class TieredLog(QueueLog):
             is_last = False
         return max(start, end), None
 
+    def whole_at(self, position: int) -> Header | None:
+        """The message at a flat offset, if its body is whole, too; None where there is none."""
+        extent = self.log.extent_at(position)
+        if extent is None:
+            return None
+        with self.reader(extent.segment, verify_crc=True) as reader:
+            return reader.header(position)
+
+    def onward(self, start: int, stop: int) -> tuple[int, int | None]:
+        """How far each message has a later queueOffset than the one before, in a part of the log: up to a message that
+        was brought again, something that is no message, or where looking on would take long. And where the last message
+        before that begins, None where there is none.
+
+        Args:
+            start: the flat offset of a message. What else stands there is passed over.
+        """
+        at, newest, last, looked, due = start, -1, None, 0, _TILED_AFTER
+        for segment in self.segments:
+            at, until = max(at, segment.start), min(stop, segment.start + segment.size)
+            if at >= until:
+                continue
+            with self.reader(segment, verify_crc=True) as reader:
+                if at == start and reader.header(at) is None:
+                    found = reader.find(at + 1, until)
+                    at = until if found is None else found
+                while at < until and looked < _LOOKED_AT:
+                    header = reader.header(at)
+                    if header is None and reader.is_closed_at(at):
+                        break
+                    if header is None or header.queue_offset <= newest:
+                        return at, last
+                    newest, last, at, looked = header.queue_offset, at, at + header.size, looked + 1
+                    if looked == due:
+                        due *= 2
+                        number, end = tiled_to(self.layout, self.files, newest + 1, at)
+                        if at < end <= until and (tiled := self._ends_at(reader, number, at, end)) is not None:
+                            newest, last, at = number, tiled, end
+            if looked == _LOOKED_AT:
+                return at, last
+            at = until
+        return at, last
+
+    def _ends_at(self, reader: SegmentReader, number: int, start: int, end: int) -> int | None:
+        """Where the message of a queue offset begins that ends at a flat offset, if the log says so too."""
+        unit = self.stored_queues.queue(*self.queue)
+        found = None if unit is None else unit.unit(number)
+        header = None if found is None or found.position < start else reader.header(found.position)
+        if header is None or (header.queue_offset, header.position + header.size) != (number, end):
+            return None
+        return header.position
+
     def _is_over_at(self, reader: SegmentReader, stop: int) -> bool:
         """Will what stands where the units of the last file end never become a message: a coda, or a damaged one?"""
         return reader.is_closed_at(stop) or self._has_whole_at(reader, stop)
@@ -546,6 +601,11 @@ class TieredLogUpTo(TieredLog):
     def __init__(self, layout: Layout, files: Files, stop: int) -> None:
         super().__init__(layout, files)
         self._up_to = stop
+
+    @property
+    def brought_again(self) -> Sequence[tuple[int, int]]:
+        """None: of messages that are there twice, a stream has read the first."""
+        return ()
 
     def _missing(self) -> list[Damage]:
         return [hole for hole in self.holes if hole.start < self._up_to]

@@ -123,15 +123,18 @@ class GrowingQueue(TierWriter):
         self.queue_id = queue_id
         self.offset = 0
         self.bodies: dict[int, bytes] = {}
-        self._rest = b""
+        self._rest = self._claims = b""
+        self._late = 0
         self._file = self._units = Path()
         self._begin()
 
     def _begin(self) -> None:
         for directory in (self.log, self.queue):
             directory.mkdir(parents=True, exist_ok=True)
-        self._file, self._units = self.log / name_of(self.next), self.queue / name_of(self.offset * 20)
+        self._file = self.log / name_of(self.next)
         self._file.touch()
+        if not self._late:
+            self._units = self.queue / name_of(self.offset * 20)
         self._units.touch()
 
     @property
@@ -139,11 +142,12 @@ class GrowingQueue(TierWriter):
         """The files of the log, in order."""
         return sorted(self.log.iterdir(), key=lambda path: path.name[8:])
 
-    def bring(self, body: bytes, half: int | None = None, is_ahead: bool = False) -> None:
+    def bring(self, body: bytes, half: int | None = None, is_ahead: bool = False, is_late: bool = False) -> None:
         """Bring a message, or the first bytes of it: the rest comes with finish().
 
         Args:
             is_ahead: the queue's unit is there before the message is whole.
+            is_late: the queue's unit comes with that of the next message.
         """
         time = 1_700_000_000_000 + self.offset
         unit = encode_unit(
@@ -154,27 +158,32 @@ class GrowingQueue(TierWriter):
             body=body,
             store_timestamp=time,
         )
-        self._claim = _UNIT.pack(self.next, len(unit), 0)
+        self._claims += _UNIT.pack(self.next, len(unit), 0)
+        self._late += 1
         if is_ahead:
-            self._write_unit()
+            self._write_units()
         self.bodies[self.offset] = body
         self._rest = unit
         self.next += len(unit)
         self.offset += 1
         self._write(len(unit) if half is None else half)
+        if self.is_whole and not is_late:
+            self._write_units()
 
     def _write(self, size: int) -> None:
         with self._file.open("ab") as file:
             file.write(self._rest[:size])
         self._rest = self._rest[size:]
-        if not self._rest:
-            self._write_unit()
 
-    def _write_unit(self) -> None:
-        if self._claim:
-            with self._units.open("ab") as file:
-                file.write(self._claim)
-        self._claim = b""
+    def _write_units(self) -> None:
+        with self._units.open("ab") as file:
+            file.write(self._claims)
+        self._claims, self._late = b"", 0
+
+    @property
+    def has_units(self) -> bool:
+        """Has the queue a unit of a message?"""
+        return any(path.stat().st_size for path in self.queue.iterdir())
 
     @property
     def is_whole(self) -> bool:
@@ -185,6 +194,21 @@ class GrowingQueue(TierWriter):
         """Bring the rest of the last message."""
         if self._rest:
             self._write(len(self._rest))
+            self._write_units()
+
+    def kill(self, is_late: bool = False) -> None:
+        """Kill the broker, and start it: it brings again what has no units yet, behind what is there.
+
+        Args:
+            is_late: the last unit does not come yet.
+        """
+        end = self.offset
+        self.offset -= self._late
+        self.next = int(self._file.name[8:]) + self._file.stat().st_size
+        self._rest = self._claims = b""
+        self._late = 0
+        for number in range(self.offset, end):
+            self.bring(self.bodies[number], is_late=is_late and number == end - 1)
 
     def roll(self, coda: bool = False) -> None:
         """Begin a file."""

@@ -60,8 +60,15 @@ def grow(queues: list[GrowingQueue], rng: random.Random) -> None:
             if rng.random() < 0.3:
                 queue.roll(coda=rng.random() < 0.4)
             queue.bring(rng.randbytes(rng.choice([0, 20, 700])))
+        for _ in range(rng.choice([0, 0, 3])):
+            queue.bring(b"late", is_late=True)
         if rng.random() < 0.3:
-            queue.bring(b"half" * 50, half=rng.randrange(150), is_ahead=rng.random() < 0.5)
+            queue.bring(b"half" * 50, half=rng.randrange(150), is_ahead=(is_ahead := rng.random() < 0.5))
+            # Half a message at the very start of a queue is damage, as for a read: no unit before it proves what it is.
+            if not is_ahead and queue.has_units and rng.random() < 0.6:
+                queue.kill()
+        elif rng.random() < 0.3:
+            queue.kill(is_late=rng.random() < 0.5)
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(12, marks=pytest.mark.slow)])
@@ -88,9 +95,11 @@ def test_all_batches_are_what_was_brought(tmp_path: Path, rng: random.Random, co
             if rng.random() < 0.3:
                 queues.append(GrowingQueue(tier, rng.choice("AC"), 10 + step))
             query.clock.pass_(2)
-        query.run()
-        query.clock.pass_(2)
-        query.run()
+        for queue in queues:
+            queue.finish()
+        for _ in range(3):
+            query.run()
+            query.clock.pass_(2)
         assert sorted(known(query.rows)) == brought(*queues)
         for _, rows in itertools.groupby(sorted(query.rows, key=queue_of), queue_of):
             offsets = [row["queueOffset"] for row in rows]
@@ -222,6 +231,65 @@ def test_loss_between_planning_the_end_and_the_batch(tmp_path: Path) -> None:
     assert known(query.rows_between(-2, -1)) == brought(one, first=3)
 
 
+def run_until_late(query: Query) -> None:
+    """Until no unit can show any more that a killed broker left half a message."""
+    for _ in range(2):
+        query.run()
+        query.clock.pass_(5)
+    query.run()
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["at once", "before and after"])
+@pytest.mark.parametrize("half", [None, 1, 70])
+def test_messages_brought_again(tmp_path: Path, is_read: bool, half: int | None) -> None:
+    """By a broker that was killed before their units were there, and perhaps in the midst of a message."""
+    (one,) = begin(tmp_path, {("A", 0): 5})
+    query = Query(tmp_path, startingOffsets="earliest")
+    for _ in range(2):
+        one.bring(b"late", is_late=True)
+        one.bring(b"later", is_late=True)
+        if half is not None:
+            one.bring(b"half", half=half)
+        if is_read:
+            query.run()
+        one.kill()
+        one.bring(b"new")
+    query.run()
+    assert known(query.rows) == brought(one)
+    for number in range(1, len(query.offsets) - 1):  # planned again, with all units there
+        again = known(query.rows_between(number - 1, number))
+        assert all(row in brought(one) for row in again)
+    again = [row for number in range(1, len(query.offsets)) for row in known(query.rows_between(number - 1, number))]
+    assert again == brought(one)
+
+
+def test_half_a_message_that_looks_whole(tmp_path: Path) -> None:
+    """With what follows it, but for its bodyCRC."""
+    (one,) = begin(tmp_path, {("A", 0): 2})
+    query = Query(tmp_path, startingOffsets="earliest")
+    for _ in range(3):
+        one.bring(b"late", is_late=True)
+    one.bring(b"half" * 50, half=4)  # as many bytes as are missing to those of three more
+    query.run()
+    one.kill()
+    one.bring(b"new")
+    query.run()
+    assert known(query.rows) == brought(one)
+    assert known(Store(tmp_path).messages().read_all().to_pylist()) == brought(one)
+
+
+def test_a_long_log_is_looked_at_by_its_units(tmp_path: Path) -> None:
+    one = GrowingQueue(tmp_path, "A", 0)
+    for _ in range(600):
+        one.bring(b"x" * 500)
+    query = Query(tmp_path, startingOffsets="earliest")
+    query.start()
+    nbytes = query.files.bytes
+    end = query.follower.latest(query.at, is_limited=False)
+    assert [place.position for place in end.stores.values()] == [one.next]
+    assert query.files.bytes - nbytes < one.next / 2
+
+
 def test_damage(tmp_path: Path) -> None:
     """A message in the middle that is damaged; half a message at the end is none."""
     (one,) = begin(tmp_path, {("A", 0): 8})
@@ -229,9 +297,9 @@ def test_damage(tmp_path: Path) -> None:
     data[4] ^= 1  # the magic of the first message
     one.files[0].write_bytes(data)
     with pytest.raises(DamagedStoreError, match="COMMIT_LOG"):
-        Query(tmp_path, startingOffsets="earliest").run()
+        run_until_late(Query(tmp_path, startingOffsets="earliest"))
     query = Query(tmp_path, startingOffsets="earliest", mode="DROPMALFORMED")
-    query.run()
+    run_until_late(query)
     assert known(query.rows) == brought(one, first=1)
     one.bring(b"last", half=60)
     assert query.run() == []

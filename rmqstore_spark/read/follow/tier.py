@@ -5,6 +5,11 @@ whole in the last file stays, and half a message waits for its rest, also where 
 broker writes the units of a file that is full before their messages). The queue's units do not count at all, as they
 may end before the log for good.
 
+A broker that is killed between messages and their units brings these messages again, behind what is there; half a
+message may stand between. A stream takes the first of two, as a batch that is planned again has to have the same rows:
+no batch reaches beyond the point where queue offsets go back, and from there on only later ones than those read are
+wanted.
+
 A log that has lost what is to be read next, or that began anew (a broker does so where messages are missing between its
 own store and the tier), is a loss, as of other stores (failOnDataLoss). A stream that goes on all the same begins with
 the first message that is there, and reads none again: it knows the queue offset up to which it has read.
@@ -33,6 +38,8 @@ from rmqstore_spark.store.queue_log import TieredLog, TieredLogUpTo
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.layout import expand
 from rmqstore_spark.store.structures.tiered import queues_of_tier, tiered_log
+
+_UNITS_WITHIN = 3.0  # seconds from messages to their units, many times what a broker needs
 
 
 def follower_of(
@@ -71,24 +78,52 @@ class LogEdge:
     Args:
         opened: the log as it is now.
         known: a place that the log had; None where the end must be searched for.
+        clock: seconds that pass.
     """
 
-    def __init__(self, opened: Callable[[], TieredLog], known: Reached | None = None) -> None:
+    def __init__(
+        self,
+        opened: Callable[[], TieredLog],
+        known: Reached | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._opened = opened
         self._reached = known
+        self._clock = clock
         self._seen: object = None  # the files of the last look
+        self._next: Reached | None = None  # up to which queue offsets ascend
+        self._strange: tuple[int, float] | None = None  # a position where no message is, and since when
 
     def look(self, read: int | None = None) -> Reached:
-        """The end of the whole messages as of now. While no file changes, only the directory is listed.
+        """The end of the whole messages as of now; where the stream's place is given, as far as queue offsets ascend
+        from there on. While no file changes, only the directory is listed.
 
         Raises:
             DataLossError: the log has lost or changed messages that it had.
             DamagedStoreError: several files claim the same positions.
         """
         try:
-            return self._look(self._opened())
+            return self._looked(self._opened(), read)
         except DeletedMeanwhileError:
-            return self._look(self._opened())
+            return self._looked(self._opened(), read)
+
+    def _looked(self, log: TieredLog, read: int | None) -> Reached:
+        end = self._look(log)
+        if read is None or read >= end.position:
+            return end
+        if self._next is not None and read < self._next.position:
+            return self._next
+        if log.whole_at(read) is None and not past_half(log, read) and self._may_be_half(read):
+            return Reached(read, end.last if self._next is None else self._next.last)
+        position, last = log.onward(read, end.position)
+        self._next = Reached(position, end.last if last is None else mark_at(log, last))
+        return self._next
+
+    def _may_be_half(self, position: int) -> bool:
+        """May units still show that a killed broker has left half a message here?"""
+        if self._strange is None or self._strange[0] != position:
+            self._strange = position, self._clock()
+        return self._clock() - self._strange[1] < _UNITS_WITHIN
 
     def _look(self, log: TieredLog) -> Reached:
         known = self._reached
@@ -112,6 +147,19 @@ class LogEdge:
     def meets(self, place: Reached, since: int) -> None:
         """Make sure that the log has a place."""
         check_log(self._opened(), place)
+
+
+def past_half(log: TieredLog, position: int) -> int | None:
+    """Where the log goes on after the half of a message that a killed broker has left at a position; None where there
+    is none."""
+    for begin, end in log.brought_again:
+        if begin <= position < end:
+            extent = log.log.extent_at(position)
+            if extent is not None:
+                with log.reader(extent.segment, verify_crc=True) as reader:
+                    found = reader.find(position + 1, extent.stop)
+                return extent.stop if found is None else found
+    return None
 
 
 def check_log(log: TieredLog, place: Reached) -> None:
@@ -214,7 +262,7 @@ class TierFollower(Follower):
         return TieredLog(layout, files) if end is None else TieredLogUpTo(layout, files, end)
 
     def _new_edge(self, root: str, known: Reached | None) -> LogEdge:
-        return LogEdge(lambda: self._opened(root, self._files), known)
+        return LogEdge(lambda: self._opened(root, self._files), known, self._clock)
 
     def _refuse_copies(self, roots: Iterable[str]) -> None:
         """Queues of one tier are no copies, and those of several are not compared."""
@@ -248,7 +296,10 @@ class TierFollower(Follower):
         except DataLossError as why:
             self._lose(why)
             return next((segment.start for segment in store.segments), since.position)
-        return since.position
+        assert isinstance(store, TieredLog)
+        if store.whole_at(since.position) is not None:
+            return since.position
+        return past_half(TieredLog(store.layout, store.files), since.position) or since.position
 
     def _to_the_end(self, store: Snapshot, to: StoreOffset, since: int, is_sure: bool) -> tuple[Snapshot, StoreOffset]:
         assert isinstance(store, TieredLog)

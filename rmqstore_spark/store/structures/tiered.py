@@ -210,6 +210,32 @@ def _gaps_of(units: npt.NDArray[np.void], first: int, since: int) -> Iterator[Un
         yield UnitGap(first + at, before, int(ends[at - 1]), int(positions[at]), first + over, left)
 
 
+def tiled_to(layout: Layout, files: Files, number: int, start: int) -> tuple[int, int]:
+    """How far the messages of units in a row follow each other in the log, as the units claim: the number of the last
+    such unit, and where its message ends. Where none does, one less than `number`, and `start`.
+
+    Args:
+        number: of the first unit.
+        start: the flat offset of its message.
+    """
+    last, end = number - 1, start
+    for path, begin in tiered_queue_files(layout, files):
+        with files.file(path) as file:
+            first, count = begin // UNIT.itemsize, file.size // UNIT.itemsize
+            for at in range(max(0, number - first), count, _MANY_UNITS):
+                if first + at != last + 1:
+                    return last, end
+                data = file.read(at * UNIT.itemsize, min(_MANY_UNITS, count - at) * UNIT.itemsize)
+                units = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
+                ends = units["position"].astype(np.int64) + units["size"]
+                are_next = units["position"] == np.concatenate([[end], ends[:-1]])
+                good = len(units) if are_next.all() else int(np.argmin(are_next))
+                last, end = last + good, int(ends[good - 1]) if good else end
+                if good < len(units):
+                    return last, end
+    return last, end
+
+
 def seconds_since_unit(layout: Layout, files: Files) -> float:
     """How long ago the last file of a queue's units was written, by this machine's clock; infinite where no time is
     known. A file of the near future, by another machine's clock, is as new as one of the near past."""
