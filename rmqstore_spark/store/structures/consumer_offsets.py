@@ -139,7 +139,7 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
         """For each row the index of its queue among these, the last one where there are several; -1 where it is none of
         them."""
         of_queues, queue_ids = zip(*queues, strict=True) if queues else ((), ())
-        topics = {topic: number for number, topic in enumerate(set(of_queues))}
+        topics = {topic: number for number, topic in enumerate(dict.fromkeys(of_queues))}  # near each other in memory
         keys = _keys(_longs(map(topics.__getitem__, of_queues)), _longs(queue_ids))
         number_of = topics.get
         of_names = _longs([number_of(topic, -1) for _, topic in self.names])
