@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import TEXT, Column, as_schema
-from rmqstore_spark.errors import counted, one_line
+from rmqstore_spark.errors import DamagedStoreError, counted, one_line
 from rmqstore_spark.query.options import ReadOptions, parse_options
 from rmqstore_spark.read.run.damage_reports import listening
 from rmqstore_spark.store.format.clock import milliseconds_now
@@ -34,6 +34,7 @@ from rmqstore_spark.store.structures.config import (
     offsets_in,
     what_is_taken,
 )
+from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, sound_offsets
 from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.columns import batches
@@ -124,22 +125,33 @@ class _Found(NamedTuple):
         taken: what is taken of each file, by its name.
         broken: the names of files in whose place something is that no broker can read.
         now: milliseconds.
+        large: the offsets of files that are as a broker writes them, and larger than what is parsed: they stay.
     """
 
     store: Snapshot
     taken: Mapping[str, Taken]
     broken: frozenset[str]
     now: int
+    large: Mapping[str, ConsumerOffsets]
 
     @classmethod
     def of(cls, store: Snapshot) -> _Found:
         files = store.files.unlinked()
         taken = {name: what_is_taken(store.root, name, files) for name in MEMBERS}
+        large = {}
+        for name in (name for name in MEMBERS if taken[name].is_too_large):
+            path = os.path.join(store.root, "config", name)
+            sound = sound_offsets(path, files) if name in OFFSETS else None
+            if sound is None:
+                raise DamagedStoreError(f"{taken[name].why_not}, so whether it is broken is not known; mend it by hand")
+            taken[name], large[name] = Taken(path, {}, []), sound
         broken = (name for name in MEMBERS if _is_there(store, name) and _is_other(taken[name]))
-        return cls(store, taken, frozenset(broken), milliseconds_now())
+        return cls(store, taken, frozenset(broken), milliseconds_now(), large)
 
     def entries(self, name: str) -> dict[str, Any]:
         """The entries of a file, as far as they are known."""
+        if name in self.large:
+            return {f"{topic}@{group}": None for group, topic in self.large[name]}
         known: dict[str, Any] = self.taken[name].table.get(MEMBERS[name], {})
         return known
 
@@ -149,7 +161,10 @@ class _Found(NamedTuple):
 
     @property
     def groups_with_offsets(self) -> set[str]:
-        return {group for group, _ in offsets_in(self.taken[name].table.get("offsetTable", {}) for name in OFFSETS)}
+        for name in OFFSETS:
+            if entries := self.entries(name):
+                return {group for group, _ in self.large.get(name) or offsets_in([entries])}
+        return set()
 
 
 class _File(NamedTuple):

@@ -62,6 +62,11 @@ def _file_of(store: Snapshot) -> tuple[str, Table]:
     tables = {}
     for name in OFFSETS:
         tables[name], why = read(store.root, name, files)
+        if why is not None and name in store.sound_offsets:
+            raise DamagedStoreError(
+                f"{why}: too large to be changed here; `rmqstore copy --group-offset` makes a new store with other "
+                "offsets, or mqadmin resetOffsetByTime sets them once the broker runs"
+            )
         if why is not None:
             raise DamagedStoreError(f"{why}; `rmqstore rebuild --config` takes its backup, or says what is lost")
     having = [name for name, table in tables.items() if table.get(MEMBERS[name])]

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracle.stores import StoreBuilder
 
 from native_io import EntriesStatus, take_entries
 from rmqstore_spark import DamagedStoreError, Store
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures import config as config_module
 from rmqstore_spark.store.structures import consumer_offsets
+from rmqstore_spark.store.structures.config import OFFSETS
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, consumed
 
 Plain = tuple[set[str], dict[tuple[str, str], dict[int, int]]]
@@ -182,3 +184,46 @@ def test_no_more_than_there_is_room_for() -> None:
         2,
     )
     assert take_entries(text, is_begun=False, names=names, counts=counts, queues=queues[:, :1].copy())[1:] == (0, 0, 0)
+
+
+@pytest.mark.parametrize("of_groups", [OFFSETS[:1], OFFSETS[1:]])
+def test_a_file_too_large_to_be_parsed_is_no_broken_one(
+    of_groups: tuple[str], tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command does with it what it does with a small one, or refuses; none takes its backup instead."""
+    builder = StoreBuilder(tmp_path / "store")
+    for _ in range(5):
+        builder.append("T")
+    builder.close()
+    config = builder.root / "config"
+    groups = rng.sample(range(30), 30)
+    entries = ",".join(f'"T{group % 2 or ""}@G{group}":{{1:{group},0:{group // 2 % 9 - 1}}}' for group in groups)
+    for name in OFFSETS:
+        (config / name).write_text(f'{{"offsetTable":{{{entries if name in of_groups else ""}}}}}')
+        (config / f"{name}.bak").write_text('{"offsetTable":{"T@Old":{0:1}}}')
+
+    def told(new: str) -> tuple[list[dict[str, Any]], str, list[dict[str, Any]]]:
+        store = Store(builder.root)
+        rows = store.check().to_pylist()
+        assert {row["problem"] for row in rows} >= {"offsetAheadOfQueue", "offsetBehindQueue", "offsetWithoutQueue"}
+        store.copy(tmp_path / new)
+        copied = (tmp_path / new / "config" / OFFSETS[0]).read_text()
+        return rows, copied, store.rebuild_config(dry_run=True).to_pylist()
+
+    few, copied, kept = told("few")
+    monkeypatch.setattr(config_module, "_MOST_MEMBERS", 40)
+    many, copied_of_many, kept_of_many = told("many")
+    assert many == few
+    assert json.loads(copied_of_many) == json.loads(copied)
+    assert kept_of_many == kept
+    before = {path.name: path.read_bytes() for path in config.iterdir()}
+    Store(builder.root).rebuild_config()
+    with pytest.raises(DamagedStoreError, match="too large to be changed here"):
+        Store(builder.root).set_offsets({f"G{groups[0]}": "earliest"})
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": {f"T{n}": {} for n in range(50)}}))
+    before["topics.json"] = (config / "topics.json").read_bytes()
+    with pytest.raises(DamagedStoreError, match="whether it is broken is not known"):
+        Store(builder.root).rebuild_config()
+    assert {name: before[name] for name in before if "ffset" in name or name == "topics.json"}.items() <= {
+        path.name: path.read_bytes() for path in config.iterdir()
+    }.items()

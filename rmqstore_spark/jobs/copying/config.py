@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted, one_line, quoted
@@ -28,6 +29,7 @@ from rmqstore_spark.store.structures.config import (
     offsets_in,
     read,
 )
+from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, sound_offsets
 from rmqstore_spark.store.structures.rocksdb_popped import POPPED
 from rmqstore_spark.write.build.topics import merge
 from rmqstore_spark.write.new_store import Ends
@@ -71,11 +73,13 @@ class Config:
         root: the store directory.
         tables: the object in each file, by name.
         unread: by name, the files that cannot be parsed, each with the reason.
+        large: by name, the consumers' offsets in files that are larger than what is parsed; their tables are empty.
     """
 
     root: str
     tables: dict[str, Table]
     unread: dict[str, str]
+    large: dict[str, ConsumerOffsets] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: Snapshot, is_one: bool) -> Config:
@@ -85,12 +89,17 @@ class Config:
             is_one: whether the store is the only one that is copied.
         """
         files = store.files.unlinked()
-        tables, unread = {}, {}
+        tables, unread, large = {}, {}, {}
         for name in (*_FILES, *([_OF_ONE] if is_one else [])):
             tables[name], why = read(store.root, name, files)
-            if why is not None:
+            if why is None:
+                continue
+            sound = sound_offsets(os.path.join(store.root, "config", name), files) if name in OFFSETS else None
+            if sound is None:
                 unread[name] = why
-        return cls(store.root, tables, unread)
+            else:
+                large[name] = sound
+        return cls(store.root, tables, unread, large)
 
     @classmethod
     def nothing(cls, store: Snapshot) -> Config:
@@ -108,7 +117,8 @@ class Config:
                 kept = {key: entry for key, entry in entries.items() if key.partition("@")[0] not in topics}
                 table = {**table, MEMBERS[name]: kept}
             tables[name] = table
-        return replace(self, tables=tables)
+        large = {name: of.only({topic for _, topic in of} - {*topics}) for name, of in self.large.items()}
+        return replace(self, tables=tables, large=large)
 
     def member(self, name: str) -> Table:
         """The object that readers take from a file."""
@@ -116,9 +126,12 @@ class Config:
         return found
 
     @property
-    def offsets(self) -> OffsetsByName:
-        """The consumers' offsets."""
-        return offsets_in([self.member(name) for name in OFFSETS])
+    def offsets(self) -> OffsetsByName | ConsumerOffsets:
+        """The consumers' offsets: the first file with any counts."""
+        for name in OFFSETS:
+            if found := self.large.get(name) or self.member(name):
+                return found if isinstance(found, ConsumerOffsets) else offsets_in([found])
+        return {}
 
     def refuse_unread(self) -> None:
         """Refuse files that would be missing in a copy.
@@ -238,24 +251,34 @@ def _consumer_offsets(
 ) -> bytes:
     """The consumers' offsets. A group that was beyond the copy's end goes on at that end; otherwise it would skip the
     next messages."""
-    table: dict[str, dict[str, int]] = {}
+    # By name where each entry is from: it is put together when it is written, as all of them may be large.
+    origins: dict[tuple[str, str], list[tuple[Source, OffsetsByName | ConsumerOffsets]]] = {}
+    started: dict[tuple[str, str], list[Started]] = {}
     copied = {topic for topic, _ in ends}
     for source, config in sources:
-        for (group, topic), offsets in config.offsets.items():
+        offsets = config.offsets
+        for group, topic in offsets:
             if source.queues is not None and source.waiting.begins_anew(topic):
                 continue
-            if not is_whole and topic not in copied:
-                continue
-            first = source.first_queue.get(topic, 0)
-            known = table.setdefault(f"{topic}@{group}", {})
-            for queue_id, offset in offsets.items():
-                known[str(first + queue_id)] = min(offset, ends.get((topic, first + queue_id), 0))
+            if is_whole or topic in copied:
+                origins.setdefault((group, topic), []).append((source, offsets))
     for each in starts:
-        topic, queue_id = each.queue
-        if is_whole or topic in copied:
-            known = table.setdefault(f"{topic}@{each.group}", {})
-            known[str(queue_id)] = min(each.offset, ends.get(each.queue, 0))
-    return _json({"offsetTable": table})
+        if is_whole or each.queue[0] in copied:
+            started.setdefault((each.group, each.queue[0]), []).append(each)
+    made = io.BytesIO()
+    made.write(b'{\n\t"offsetTable": {')
+    for number, (group, topic) in enumerate(dict.fromkeys([*origins, *started])):
+        known: dict[str, int] = {}
+        for source, offsets in origins.get((group, topic), ()):
+            first = source.first_queue.get(topic, 0)
+            for queue_id, offset in offsets[group, topic].items():
+                known[str(first + queue_id)] = min(offset, ends.get((topic, first + queue_id), 0))
+        for each in started.get((group, topic), ()):
+            known[str(each.queue[1])] = min(each.offset, ends.get(each.queue, 0))
+        entry = json.dumps(known, indent="\t").replace("\n", "\n\t\t")
+        made.write(f"{',' * (number > 0)}\n\t\t{json.dumps(f'{topic}@{group}')}: {entry}".encode())
+    made.write(b"\n\t}\n}" if origins or started else b"}\n}")
+    return made.getvalue()
 
 
 def _joined(configs: list[Config], name: str) -> Table:

@@ -53,6 +53,14 @@ _PARTS: dict[str, Part] = {
     **dict.fromkeys(OFFSETS, "offsets"),
 }
 
+
+class _TooMuchError(ValueError):
+    """A file has more than what is parsed."""
+
+    def __init__(self) -> None:
+        super().__init__(f"expected at most {_MOST_BYTES} bytes and {_MOST_MEMBERS} members, found more")
+
+
 Table = dict[str, Any]
 OffsetsByName = dict[tuple[str, str], dict[int, int]]  # by (group, topic): offsets by queueId
 
@@ -133,11 +141,14 @@ class Taken(NamedTuple):
     Attributes:
         path: the file or its backup, whichever was read; None where neither could be read.
         reasons: why the files tried before `path` could not be read.
+        is_too_large: whether the last of these is larger than what is parsed: a broker may well take it, so its backup
+            is not taken instead.
     """
 
     path: str | None
     table: Table
     reasons: list[str]
+    is_too_large: bool = False
 
     @property
     def is_backup(self) -> bool:
@@ -170,6 +181,8 @@ def what_is_taken(root: str, name: str, files: Files) -> Taken:
             reasons.append(str(why))
         except ValueError as why:
             reasons.append(f"{path}: expected JSON as a broker writes it ({why})")
+            if isinstance(why, _TooMuchError):
+                return Taken(None, {}, reasons[-1:], is_too_large=True)
     return Taken(None, {}, reasons)
 
 
@@ -277,7 +290,7 @@ def read_text(path: str, files: Files, errors: str) -> str:
     with files.file(path) as file:
         size = file.size
         if size > _MOST_BYTES:
-            raise _too_much()
+            raise _TooMuchError
         return file.read(0, size).decode(errors=errors)
 
 
@@ -294,7 +307,7 @@ def parse(text: str) -> Table:
         ValueError: the text holds no object, or one with more members or more levels than any broker's.
     """
     if max(text.count(":"), text.count(",")) > _MOST_MEMBERS:
-        raise _too_much()
+        raise _TooMuchError
     try:
         found = _parse(text)
     except RecursionError:
@@ -306,10 +319,6 @@ def parse(text: str) -> Table:
     if not isinstance(found, dict):
         raise ValueError(f"expected an object, found {type(found).__name__}")
     return found
-
-
-def _too_much() -> ValueError:
-    return ValueError(f"expected at most {_MOST_BYTES} bytes and {_MOST_MEMBERS} members, found more")
 
 
 def _parse(text: str) -> Any:

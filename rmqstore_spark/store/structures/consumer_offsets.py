@@ -203,10 +203,26 @@ def consumed_in_rocksdb(root: str, files: Files, topics: Collection[str]) -> Con
     return found.only(topics)
 
 
+def sound_offsets(path: str, files: Files, are_all: bool = False) -> ConsumerOffsets | None:
+    """The offsets in one file, whatever its size; None where it is not surely as a broker writes it.
+
+    Args:
+        are_all: whether offsets below 0, and those of no group or topic, are wanted, too.
+    """
+    with ignore_unreadable():
+        around, found, _ = _streamed(path, files, are_all)
+        if around is not None and found.is_sound:
+            return found.offsets()
+    return None
+
+
 class _Found:
     """Offsets as they are found.
 
     Large because arrays of many pieces wait side by side until all entries are known.
+
+    Args:
+        are_all: whether offsets below 0, and those of no group or topic, are wanted, too. They say nothing.
 
     Attributes:
         topics: all that have a group, also without an offset.
@@ -216,7 +232,8 @@ class _Found:
         is_sound: whether the file itself is surely as a broker writes it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, are_all: bool = False) -> None:
+        self._are_all = are_all
         self.is_sound = self.is_in_rocksdb = False
         self.topics: set[str] = set()
         self.is_any = False
@@ -241,11 +258,11 @@ class _Found:
             counts: queues of each entry.
         """
         numbers = range(len(self._counts), len(self._counts) + len(names))
-        if counts.all() and all(map(all, names)):
+        if counts.all() and (self._are_all or all(map(all, names))):
             self._names.update(zip(names, numbers, strict=True))
         else:
             for number, name, count in zip(numbers, names, counts.tolist(), strict=True):
-                if count and all(name):
+                if count and (self._are_all or all(name)):
                     self._names[name] = number
                 else:
                     self._names.pop(name, None)
@@ -254,7 +271,7 @@ class _Found:
         self._offsets.frombytes(offsets.tobytes())
 
     def offsets(self) -> ConsumerOffsets:
-        """All of them that are not below 0, in order. Such ones say nothing."""
+        """All of them, in order."""
         names = sorted(self._names)
         entries = _longs(map(self._names.__getitem__, names))
         counts, all_ids, all_offsets = (np.asarray(each) for each in (self._counts, self._queue_ids, self._offsets))
@@ -265,7 +282,8 @@ class _Found:
         for some in _pieces(sizes):
             rows = numbers_in(starts[some], sizes[some])
             piece = _in_order(names[some], sizes[some], all_ids[rows], all_offsets[rows])
-            piece = piece.where(piece.offsets >= 0)
+            if not self._are_all:
+                piece = piece.where(piece.offsets >= 0)
             found_names += piece.names
             bounds.append(end + piece.bounds[1:])
             here = slice(end, end := end + len(piece.offsets))
@@ -347,10 +365,10 @@ def _of_table(table: Table) -> _Found:
     return found
 
 
-def _streamed(path: str, files: Files) -> tuple[Table | None, _Found, int]:
+def _streamed(path: str, files: Files, are_all: bool = False) -> tuple[Table | None, _Found, int]:
     """What a file has besides the entries, the entries, and the position up to which the file was understood. None
     where it is not as a broker writes it."""
-    found, rest, is_begun, is_utf8 = _Found(), b"", False, True
+    found, rest, is_begun, is_utf8 = _Found(are_all), b"", False, True
     with files.file(path) as file:
         head = file.read(0, min(file.size, _MOST_AROUND))
         begin = _BEGIN.search(head)

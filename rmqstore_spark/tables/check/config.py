@@ -2,14 +2,16 @@
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from rmqstore_spark.store.format.system_topics import is_brokers_own
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
     DEFAULT_QUEUES,
     MEMBERS,
+    OFFSETS,
     Looked,
+    Table,
     is_count,
     looked_at,
     member_of,
@@ -17,14 +19,17 @@ from rmqstore_spark.store.structures.config import (
     with_backup,
 )
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, sound_offsets
 from rmqstore_spark.store.structures.epochs import epochs_of
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.layout import has_queues
 from rmqstore_spark.tables.check.problems import Finding
 
-_OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
 _LOOKS = 3  # at a file that a broker may be replacing
 _SECONDS_BETWEEN = 0.05
+
+# Topic, group, and the group's offsets by queueId.
+_Entry = tuple[str, str, Iterable[tuple[int, int]]]
 
 
 def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
@@ -102,23 +107,36 @@ def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
     bounds = _BoundsOfQueues(store, log_start)
     # Consumers of a static topic count in other numbers (TopicQueueMappingManager).
     mapped = member_of(store.root, "topicQueueMapping.json", "topicQueueMappingInfoMap", store.files)
-    for name in _OFFSETS:
+    for name in OFFSETS:
         path = os.path.join(store.root, "config", name)
-        table = sorted(member_of(store.root, name, "offsetTable", store.files).items())
-        bounds.look_up({key.partition("@")[0] for key, _ in table} - mapped.keys())
-        for key, offsets in table:
-            topic, _, group = key.partition("@")
-            if topic in mapped or not isinstance(offsets, dict):
+        sound = sound_offsets(path, store.files, are_all=True) if name in store.sound_offsets else None
+        table = {} if sound is not None else member_of(store.root, name, "offsetTable", store.files)
+        topics = {key.partition("@")[0] for key in table} if sound is None else {topic for _, topic in sound}
+        bounds.look_up(topics - mapped.keys())
+        for topic, group, offsets in _parsed(table) if sound is None else _streamed(sound):
+            if topic in mapped:
                 continue
             queues = {queue.queue_id: queue for queue in store.queues.all_of_topic(topic)}
-            for text, offset in offsets.items():
-                if not (text.isascii() and text.isdecimal() and type(offset) is int):
-                    continue
-                finding = _offset(queues.get(int(text)), offset, bounds)
+            for queue_id, offset in offsets:
+                finding = _offset(queues.get(queue_id), offset, bounds)
                 if finding is not None:
                     problem, expected = finding
                     found = f"{offset} of group {group}"
-                    yield Finding(problem, path, None, None, topic, int(text), offset, expected, found)
+                    yield Finding(problem, path, None, None, topic, queue_id, offset, expected, found)
+
+
+def _parsed(table: Table) -> Iterator[_Entry]:
+    for key, offsets in sorted(table.items()):
+        topic, _, group = key.partition("@")
+        if isinstance(offsets, dict):
+            numbers = (each for each in offsets.items() if each[0].isascii() and each[0].isdecimal())
+            yield topic, group, ((int(text), offset) for text, offset in numbers if type(offset) is int)
+
+
+def _streamed(sound: ConsumerOffsets) -> Iterator[_Entry]:
+    """The same, of a file of any size."""
+    for group, topic, rows in sorted(sound.stretches(), key=lambda each: f"{each[1]}@{each[0]}"):
+        yield topic, group, zip(sound.queue_ids[rows].tolist(), sound.offsets[rows].tolist(), strict=True)
 
 
 def _offset(queue: Queue | None, offset: int, bounds: "_BoundsOfQueues") -> tuple[str, str] | None:
