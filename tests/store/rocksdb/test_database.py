@@ -185,6 +185,8 @@ def test_a_database_that_changes_is_opened_anew(databases: dict[Path, Content]) 
     log = next(directory.glob("*.log")).name
     assert read(directory, Deleting(log, 2, directory)) == content
     with pytest.raises(DeletedMeanwhileError, match="come and go"):
+        read(directory, Deleting(log, 100, directory))
+    with pytest.raises(DamagedStoreError, match="expected the name of a MANIFEST, found no such file"):
         read(directory, Deleting("CURRENT", 100, directory))
 
 
