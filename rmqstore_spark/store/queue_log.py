@@ -234,8 +234,8 @@ class CompactionLog(QueueLog):
 class TieredLog(QueueLog):
     """A queue's log in a tiered store: its files have their real length, and each begins where the one before ends.
 
-    Large because a broker that was killed, or is at work, leaves holes, lost ends, halves and messages twice, which only
-    units and log together tell apart.
+    Large because a broker that was killed, or is at work, leaves holes, lost ends, halves and messages twice, which
+    only units and log together tell apart.
 
     Args:
         known: the first queueOffset that is known elsewhere, and the one after the last: a hole in which only such
