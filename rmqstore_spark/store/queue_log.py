@@ -323,7 +323,8 @@ class TieredLog(QueueLog):
         """Does the log have the messages of both units just as these say, or is the step back proved?"""
         if gap.stop < gap.start:
             return self._is_passed_over(gap)
-        return self._has(gap.number - 1, gap.before, gap.start) and self._has(gap.number, gap.stop)
+        is_first = gap.before < 0
+        return (is_first or self._has(gap.number - 1, gap.before, gap.start)) and self._has(gap.number, gap.stop)
 
     @kept
     def _gaps(self) -> list[UnitGap]:

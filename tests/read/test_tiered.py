@@ -497,14 +497,18 @@ def test_units_that_a_broker_writes_before_their_messages(tmp_path: Path, rng: r
 
 @pytest.mark.parametrize("half", [False, True], ids=["whole", "half"])
 @pytest.mark.parametrize("files", ["one", "several"])
-def test_messages_that_a_killed_broker_brings_again(tmp_path: Path, rng: random.Random, files: str, half: bool) -> None:
+@pytest.mark.parametrize("has_units", [True, False], ids=["", "none-at-first"])
+def test_messages_that_a_killed_broker_brings_again(
+    tmp_path: Path, rng: random.Random, has_units: bool, files: str, half: bool
+) -> None:
     """One that is killed between messages and their units goes on after the last unit."""
     local_store(tmp_path / "store", rng, 400)
     units = tiered.queue_units(tmp_path / "store")["A", 0]
     writer = TierWriter(tmp_path / "tier", "A", 0)
     at = 0
-    for _ in range(3):
+    for number in range(3):
         count, lag = rng.randint(5, 12), rng.randint(0 if half else 1, 4)
+        lag = lag if has_units or number else count
         path = writer.write_segment(units[at : at + count], lag=lag)
         at += count
         if half:

@@ -165,12 +165,14 @@ def last_tiered_units(layout: Layout, files: Files) -> list[tuple[int, int, int]
 
 
 class UnitGap(NamedTuple):
-    """Two units that follow each other, and whose messages do not.
+    """Two units that follow each other, and whose messages do not; or the first unit, whose message does not begin the
+    log.
 
     Attributes:
         number: the queue offset of the second one.
-        before: the flat offset of the first message.
-        start, stop: the flat offsets of its end and of the second message, which may be before it.
+        before: the flat offset of the first message; -1 where there is none.
+        start, stop: the flat offsets of its end, or of the log's beginning, and of the second message, which may be
+            before it.
         over: where it is, the queue offset of the first message that has its unit there or behind.
         left: where it is, the flat offset of the message before that one; -1 where no unit says it.
     """
@@ -185,7 +187,7 @@ class UnitGap(NamedTuple):
 
 def unit_gaps(layout: Layout, files: Files) -> Iterator[UnitGap]:
     """The gaps and the steps back in a queue's log, as its units claim. Reads all units."""
-    known, first = np.empty(0, UNIT), 0  # the units before, and the queue offset of the first of them
+    known, first = np.empty(0, UNIT), -1  # the units before, and the queue offset of the first of them
     for path, begin in tiered_queue_files(layout, files):
         with files.file(path) as file:
             for start in range(0, file.size // UNIT.itemsize, _MANY_UNITS):
@@ -193,6 +195,8 @@ def unit_gaps(layout: Layout, files: Files) -> Iterator[UnitGap]:
                 data = file.read(start * UNIT.itemsize, count * UNIT.itemsize)
                 units = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
                 number = begin // UNIT.itemsize + start
+                if first < 0 and len(units) and layout.segments[0].start < units["position"][0]:
+                    yield UnitGap(number, -1, layout.segments[0].start, int(units["position"][0]), number, -1)
                 if first + len(known) != number:
                     known, first = known[:0], number
                 units = np.concatenate([known, units])
