@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from rmqstore_spark.query.selection import EVERYTHING, Selection, Texts
 from rmqstore_spark.read.plan.groups import check_group
-from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.format.by_queue import QueueName
 from rmqstore_spark.store.queue_bounds import ManyBounds, queue_bounds
 from rmqstore_spark.store.queue_times import QueueTimes
@@ -42,14 +41,9 @@ def places_at(store: Snapshot, time: int | None, topics: Collection[str] | None 
     least: dict[QueueName, int] = {}
     first: dict[QueueName, int] = {}
     ends: dict[QueueName, int] = {}
-
-    def first_of(each: QueueBounds) -> int:
-        return each.least if time is None else times.first_from(each, time)
-
     _ = store.times  # once, for all queues
-    if time is not None and store.files.is_slow:
-        times.expect(bounds, time)
-    for each, at in zip(bounds, store.files.schedule.mapped(first_of, bounds), strict=True):
+    firsts = [each.least for each in bounds] if time is None else times.first_from_each(bounds, time)
+    for each, at in zip(bounds, firsts, strict=True):
         name = each.queue.topic, each.queue.queue_id
         least[name], ends[name] = each.least, each.end
         if at < each.end:

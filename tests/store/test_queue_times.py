@@ -9,6 +9,10 @@ from pathlib import Path
 from oracle import stores
 
 from rmqstore_spark import Store
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.queue_bounds import queue_bounds
+from rmqstore_spark.store.queue_log import find_logs
+from rmqstore_spark.store.queue_times import QueueTimes
 
 
 def test_damaged_messages_say_nothing_of_time(tmp_path: Path, rng: random.Random) -> None:
@@ -30,3 +34,24 @@ def test_damaged_messages_say_nothing_of_time(tmp_path: Path, rng: random.Random
         whole = [number for number in range(40) if number not in damaged]
         before = [number for number in whole if number < first]
         assert before[-1] < found <= next(number for number in whole if number >= first), (first, damaged)
+
+
+def test_many_queues_are_searched_as_each_is(tmp_path: Path, rng: random.Random) -> None:
+    """The searches go side by side; each answer is that of a search alone, and of all messages' times."""
+    builder = stores.StoreBuilder(tmp_path)
+    times: dict[tuple[str, int], list[int]] = {}
+    now = 1_700_000_000_000
+    for _ in range(400):
+        now += rng.choice((0, 0, 1, 7))
+        topic, queue_id = rng.choice("ABC"), rng.choice((0, 0, 0, 1, 2, 3, rng.randrange(40)))
+        builder.append(topic, b"x" * rng.randrange(50), queue_id=queue_id, store_timestamp=now)
+        times.setdefault((topic, queue_id), []).append(now)
+    builder.close()
+    (store,) = find_logs(str(tmp_path), Files())
+    bounds = list(queue_bounds(store, store.queues.without_light(None)))
+    for _ in range(30):
+        time = 1000 * rng.randint(1_700_000_000_000 - 2, now + 2)
+        found = QueueTimes(store).first_from_each(bounds, time)
+        assert found == [QueueTimes(store).first_from(each, time) for each in bounds]
+        expected = [times[each.queue.topic, each.queue.queue_id] for each in bounds]
+        assert found == [sum(1000 * each < time for each in some) for some in expected]
