@@ -586,6 +586,17 @@ def test_messages_that_a_killed_broker_never_brings(tmp_path: Path, rng: random.
     assert sorted_rows(rows_of(tmp_path / "store", tiered=tmp_path / "tier")) == everything
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("subscribe", "Aa"), ("assign", {"A": [99]}), ("startingOffsets", '{"A": {"99": 3}}')],
+)
+def test_unknown_names_are_refused(tier: Path, option: str, value: object) -> None:
+    told = "unknown topic 'Aa'" if option == "subscribe" else "topic 'A' has no queue 99; it has 0, 1, 2"
+    for store in (tier, tier.parent / "store"):
+        with pytest.raises(OptionError, match=told):
+            rows_of(store, **{option: value})
+
+
 def test_names_that_no_broker_gives(tier: Path) -> None:
     everything = walked(tier)
     (path, *_) = sorted(tier.glob("*/*/A/0/COMMIT_LOG/*"))

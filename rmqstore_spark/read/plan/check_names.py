@@ -42,7 +42,7 @@ def _unknown_of(subscribe: frozenset[str], stores: list[Snapshot]) -> tuple[set[
     unknown = {topic for topic in subscribe if not any(_queues(store, topic) for store in stores)}
     if not unknown:
         return set(), set()
-    known = {queue.topic for store in stores for queue in store.queues.every}
+    known = {queue.topic for store in stores for queue in store.stored_queues.every}
     for store in stores:
         known |= set(store.topics) | store.consumed_topics
     return unknown - known, known
@@ -88,7 +88,7 @@ def _unknown_queues(
         return
     known: dict[str, set[int]] = {}
     for store in stores:
-        for queue in store.queues.every:
+        for queue in store.stored_queues.every:
             known.setdefault(queue.topic, set()).add(queue.queue_id)
     if not known:
         return
@@ -112,8 +112,7 @@ def _is_known(topic: str, queue_id: int, stores: list[Snapshot]) -> bool:
 
 def _queues(store: Snapshot, topic: str) -> set[int]:
     """The queues of a topic that a store has; the directories of other topics are not listed."""
-    queues = store.queues
-    return {queue.queue_id for queue in queues.all_of_topic(topic)}
+    return {queue.queue_id for queue in store.stored_queues.all_of_topic(topic)}
 
 
 def _unknown(topic: str, known: Collection[str]) -> str:
