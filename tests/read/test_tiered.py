@@ -590,7 +590,7 @@ def test_messages_that_a_killed_broker_never_brings(tmp_path: Path, rng: random.
     ("option", "value"),
     [("subscribe", "Aa"), ("assign", {"A": [99]}), ("startingOffsets", '{"A": {"99": 3}}')],
 )
-def test_unknown_names_are_refused(tier: Path, option: str, value: object) -> None:
+def test_unknown_names_are_refused(tier: Path, option: str, value: Any) -> None:
     told = "unknown topic 'Aa'" if option == "subscribe" else "topic 'A' has no queue 99; it has 0, 1, 2"
     for store in (tier, tier.parent / "store"):
         with pytest.raises(OptionError, match=told):

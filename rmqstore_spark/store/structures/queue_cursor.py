@@ -12,6 +12,7 @@ from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile, Units
 
 _GUESSES = 4  # guesses of a search, before the range is halved
+_AFTER_ALL = (1 << 63) - 1  # no unit points there
 
 
 class QueueCursor:
@@ -35,6 +36,7 @@ class QueueCursor:
     def seek(self, position: int) -> int:
         """The number of the first unit that points to `position` or after it, or is unused: the number after the last
         unit before `position`. PRE_BLANK units come before every position."""
+        position = min(position, _AFTER_ALL)
         before, least = self._last or (position, self.queue.first)
         if self._last is not None and position == before:
             return least
