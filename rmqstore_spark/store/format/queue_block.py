@@ -84,7 +84,7 @@ class QueueUnit(NamedTuple):
     kind: UnitKind = UnitKind.MESSAGE
 
     @classmethod
-    def of(cls, data: bytes, number: int, unit_size: int) -> "QueueUnit | None":
+    def of(cls, data: bytes | bytearray, number: int, unit_size: int) -> "QueueUnit | None":
         """One unit as it stands in a queue's file; None where it is cut off."""
         fields = queue_unit(data, number, unit_size=unit_size)
         return None if fields is None else cls(*fields[:-1], _KINDS[fields[-1]])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueBlock
+from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.structures.layout import name_of, queue_path
 from rmqstore_spark.write.fs import disk
 from rmqstore_spark.write.fs.new_file import NewFile, closed_if_it_fails
@@ -33,7 +33,8 @@ class Tail:
     @property
     def position(self) -> int:
         """The physical offset of the queue's last message; -1 where there is none."""
-        return QueueBlock.of(self.last, is_batch=self._unit_size == BATCH_UNIT_SIZE)[0].position if self.last else -1
+        last = QueueUnit.of(self.last, 0, self._unit_size)
+        return -1 if last is None else last.position
 
     @property
     def stop(self) -> int:
@@ -99,8 +100,8 @@ class Tails:
         """
 
         def set_time(file: NewFile) -> None:
-            last = QueueBlock.of(self._last_units[file.path], is_batch=self._is_batch)[0]
-            if last.is_message:
+            last = QueueUnit.of(self._last_units[file.path], 0, self._unit_size)
+            if last is not None and last.is_message:
                 file.set_time(store_timestamp(last.position))
 
         earlier = set(self._last_units)
@@ -162,7 +163,8 @@ class Tails:
     def _last_used(self, units: bytes) -> bytes:
         """The last unit that stands for a message; the first one if none does."""
         last = units[-self._unit_size :]
-        if QueueBlock.of(last, is_batch=self._is_batch)[0].is_message:
+        found = QueueUnit.of(last, 0, self._unit_size)
+        if found is not None and found.is_message:
             return last
         used = np.flatnonzero(QueueBlock.of(units, is_batch=self._is_batch).are_messages)  # millions may be lost
         at = self._unit_size * int(used[-1]) if len(used) else 0
