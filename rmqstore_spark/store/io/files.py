@@ -7,10 +7,12 @@ import fcntl
 import functools
 import glob
 import logging
+import math
 import os
 import stat
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
@@ -560,6 +562,12 @@ def say_if_denied(directory: str, why: OSError) -> None:
     """Log, once, that a directory counts as missing because it may not be listed: tables of what is in it lack rows."""
     if isinstance(why, PermissionError):
         _say_denied(directory)
+
+
+def seconds_since_change(found: os.stat_result) -> float:
+    """How long ago what has this status was changed, by this machine's clock; infinite where no time is known. What
+    another machine's clock puts into the near future is as new as what was changed as long ago."""
+    return abs(time.time() - found.st_mtime) if found.st_mtime else math.inf
 
 
 def status_of(path: str, files: Files) -> os.stat_result:

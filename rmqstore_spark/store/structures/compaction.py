@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore_spark.errors import DeletedMeanwhileError, RmqStoreError
-from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.files import Files, seconds_since_change
 from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.store.structures.consumequeue import queue_directories
 from rmqstore_spark.store.structures.layout import Layout, names_there, queue_log, queue_path, start_in
@@ -108,7 +108,7 @@ def _look(root: str, queue: tuple[str, int], directory: str, files: Files) -> tu
 def _seconds_since_rename(directory: str, files: Files) -> float:
     """How long ago something in a directory was renamed; infinite where directories have no times."""
     try:
-        return abs(time.time() - files.fresh().status(directory).st_mtime)
+        return seconds_since_change(files.fresh().status(directory))
     except OSError:
         return math.inf
 

@@ -15,7 +15,6 @@ import itertools
 import math
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -24,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.io.files import Files, status_of
+from rmqstore_spark.store.io.files import Files, seconds_since_change, status_of
 from rmqstore_spark.store.structures.consumequeue import Queue, names_in, queue_directories
 from rmqstore_spark.store.structures.layout import Layout, names_there, queue_id_of, queue_log, start_in
 from rmqstore_spark.store.structures.queues import ConsumeQueues
@@ -241,10 +240,9 @@ def tiled_to(layout: Layout, files: Files, number: int, start: int) -> tuple[int
 
 
 def seconds_since_unit(layout: Layout, files: Files) -> float:
-    """How long ago the last file of a queue's units was written, by this machine's clock; infinite where no time is
-    known. A file of the near future, by another machine's clock, is as new as one of the near past."""
-    times = [status_of(path, files.fresh()).st_mtime for path, _ in tiered_queue_files(layout, files)[-1:]]
-    return abs(time.time() - times[0]) if times and times[0] else math.inf
+    """How long ago the last file of a queue's units was written; infinite where there is none, or no time is known."""
+    ages = [seconds_since_change(status_of(path, files.fresh())) for path, _ in tiered_queue_files(layout, files)[-1:]]
+    return ages[0] if ages else math.inf
 
 
 def _backwards(layout: Layout, files: Files, some: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
