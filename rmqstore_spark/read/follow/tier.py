@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from rmqstore_spark.errors import DataLossError, DeletedMeanwhileError, NotAStoreError, RmqStoreError, quoted
+from rmqstore_spark.kept import kept
 from rmqstore_spark.query.option_values import GroupOffsets
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.query.stream_options import StreamOptions
@@ -198,15 +199,10 @@ class TierFollower(Follower):
 
     _what: ClassVar[str] = "the log of this queue"
 
-    def __init__(
-        self,
-        options: StreamOptions,
-        files: Files | None = None,
-        gets_start: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(options, files, gets_start, clock)
-        self._tiers: dict[str, str] = {}  # by the directory of a queue
+    @kept
+    def _tiers(self) -> dict[str, str]:
+        """The tiered store of each queue that was met, by the directory of the queue."""
+        return {}
 
     def initial(self) -> StreamOffset:
         """The start of a new stream: startingOffsets and startingTimestamp, resolved as of now.
