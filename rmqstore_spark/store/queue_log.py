@@ -323,8 +323,8 @@ class TieredLog(QueueLog):
         """Does the log have the messages of both units just as these say, or is the step back proved?"""
         if gap.stop < gap.start:
             return self._is_passed_over(gap)
-        is_first = gap.before < 0
-        return (is_first or self._has(gap.number - 1, gap.before, gap.start)) and self._has(gap.number, gap.stop)
+        has_before = gap.before is None or self._has(gap.number - 1, gap.before, gap.start)
+        return has_before and self._has(gap.number, gap.stop)
 
     @kept
     def _gaps(self) -> list[UnitGap]:

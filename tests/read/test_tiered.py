@@ -541,8 +541,8 @@ def test_units_that_lie_about_what_was_brought_again(tmp_path: Path, rng: random
     writer.write_segment(units[9:])
     for path in writer.queue.iterdir():
         sound = path.read_bytes()
-        for _ in range(15):
-            at = rng.randrange(8 * len(sound))
+        signs = (7, 8 * (len(sound) - 20) + 7)  # of the positions of the first and of the last unit
+        for at in (*signs, *(rng.randrange(8 * len(sound)) for _ in range(15))):
             path.write_bytes(sound[: at // 8] + bytes([sound[at // 8] ^ 1 << at % 8]) + sound[at // 8 + 1 :])
             assert sorted(row["queueOffset"] for row in rows_of(tmp_path / "tier")) == [*range(len(units))], at
         path.write_bytes(sound)

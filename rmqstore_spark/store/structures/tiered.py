@@ -169,7 +169,7 @@ class UnitGap(NamedTuple):
 
     Attributes:
         number: the queue offset of the second one.
-        before: the flat offset of the first message; -1 where there is none.
+        before: the flat offset of the first message; None where there is none.
         start, stop: the flat offsets of its end, or of the log's beginning, and of the second message, which may be
             before it.
         over: where it is, the queue offset of the first message that has its unit there or behind.
@@ -177,7 +177,7 @@ class UnitGap(NamedTuple):
     """
 
     number: int
-    before: int
+    before: int | None
     start: int
     stop: int
     over: int
@@ -195,7 +195,7 @@ def unit_gaps(layout: Layout, files: Files) -> Iterator[UnitGap]:
                 units = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
                 number = begin // UNIT.itemsize + start
                 if first < 0 and len(units) and layout.segments[0].start < units["position"][0]:
-                    yield UnitGap(number, -1, layout.segments[0].start, int(units["position"][0]), number, -1)
+                    yield UnitGap(number, None, layout.segments[0].start, int(units["position"][0]), number, -1)
                 if first + len(known) != number:
                     known, first = known[:0], number
                 units = np.concatenate([known, units])
