@@ -128,6 +128,10 @@ def test_groups_go_on_in_a_copy(mode: str, tmp_path: Path) -> None:
         sent = [answer for queue_id in range(2) for answer in client.run("send", "Orders", queue_id, 30, "second")]
     stopped = tmp_path / "copy"
     Store(root).copy(stopped)
+    for store in (root, stopped):
+        rows = [row for row in Store(store).offsets().to_pylist() if row["group"] == "billing"]
+        reached = [(row["queueId"], row["consumerOffset"]) for row in rows if row["topic"] == "Orders"]
+        assert reached == [(0, 30), (1, 30)], store
     # No file of the store tells how large the broker's queue files would be: the copy has those of RocketMQ's defaults.
     with Broker(version, stopped, tmp_path / "other", sizes_of(stopped)) as broker:
         assert not list((stopped / "consumequeue").glob("CURRENT"))

@@ -44,18 +44,17 @@ def test_segments_are_opened_when_their_turn_comes(
         return file(self, path, is_log, pin)
 
     monkeypatch.setattr(Files, "file", noted)
-    found = {}
     for segments in (40, 120):
         root = tmp_path / str(segments)
         count = built(root, segments)
         opened.clear()
         batches = Store(root).messages(columns, maxPartitionBytes=task_bytes)
         rows = batches.read_next_batch().num_rows
-        found[segments] = len(opened)
+        # Threads may begin 16 jobs before their turn: how many of them they began is a matter of their timing.
+        assert len(opened) <= 25
         rows += batches.read_all().num_rows
         assert rows == count == len(read(root))
         assert len(opened) >= segments
-    assert found[120] <= max(found[40], 11) <= 25  # of fewer it is a matter of threads how many exactly
 
 
 def test_a_store_is_named_without_a_look_at_its_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -252,6 +254,13 @@ public final class Client {
         try {
             left.await(60, TimeUnit.SECONDS);
             Thread.sleep(quiet);
+            OffsetStore reached = pushed.getDefaultMQPushConsumerImpl().getOffsetStore();
+            for (MessageQueue queue : pushed.fetchSubscribeMessageQueues(topic)) {
+                long offset = reached.readOffset(queue, ReadOffsetType.READ_FROM_MEMORY);
+                if (offset >= 0) {  // a shutdown sends it without waiting for an answer, and then it may get lost
+                    reached.updateConsumeOffsetToBroker(queue, offset, false);
+                }
+            }
         } finally {
             pushed.shutdown();
         }
