@@ -252,9 +252,12 @@ class LiveLog:
         unit, with a look into the log each time."""
         seen = self._seen_of(queue.name)
         if seen.last_live is None:
-            cursor = QueueCursor(queue)
-            number = cursor.seek(self._end) - 1
-            unit = cursor.unit(number)
+            number = queue.end - 1
+            unit = queue.unit(number)
+            if unit is None or unit.position >= self._end:
+                cursor = QueueCursor(queue)
+                number = cursor.seek(self._end) - 1
+                unit = cursor.unit(number)
             extent = None if unit is None else self.extent_at(unit.position)
             seen.last_live = (-1, -1)
             if unit is not None and extent is not None and self.has_message(queue, unit.queue_offset, unit):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.store.evidence import Evidence
@@ -153,7 +154,12 @@ class _Along:
         self.queue = queue
         self._cursor = QueueCursor(queue)
         self._log = log
-        self._last_live = log.last_live_unit(queue)
+
+    @kept
+    def _last_live(self) -> tuple[int, int] | None:
+        """The queue's last live unit, as of LiveLog.last_live_unit(). Of most queues nobody asks for it: the first one
+        along which a unit is near enough will do."""
+        return self._log.last_live_unit(self.queue)
 
     def first_from(self, position: int) -> QueueUnit | None:
         """The queue's first unit that points to `position` or after it; None where there is none."""
