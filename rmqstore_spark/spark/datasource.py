@@ -155,4 +155,4 @@ def check_schema(schema: StructType) -> None:
         OptionError: the text names the column.
     """
     check_columns(schema.names)
-    check_types(schema, {name: column.spark for name, column in COLUMNS.items()})
+    check_types(schema, {name: COLUMNS[name].spark for name in schema.names})

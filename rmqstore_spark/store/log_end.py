@@ -18,6 +18,7 @@ broker puts a message there only once it can no longer be rolled back), or only 
 it (store/entry_evidence.py). And an entry that is later in that order proves that the log goes on.
 """
 
+import contextlib
 import functools
 import itertools
 import time
@@ -134,6 +135,7 @@ class LogEnd:
         self._evidence = EntryEvidence(layout.root, files)
         self._looks: dict[int, tuple[int, Future[bool]]] = {}  # by segment: from where on, and whether it is empty
         self._seen_in: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}  # by segment: up to where, and what
+        self._held: tuple[int, SegmentReader] | None = None  # of the segment that was read last, while a call lasts
 
     def find(self, known: tuple[int, int] | None = None) -> End:
         """The end as of now.
@@ -144,6 +146,10 @@ class LogEnd:
         """
         if not self._segments:
             return End(0, [])
+        with self._holding():
+            return self._find(known)
+
+    def _find(self, known: tuple[int, int] | None) -> End:
         started = self._last_started()
         segment = self._segments[started]
         if known is not None and segment.start <= known[0] < segment.end:
@@ -163,8 +169,9 @@ class LogEnd:
         The cost is that of the new units. Only find() can tell whether the walk stopped at something other than the
         end. A running broker's last unit that nothing proves yet is not waited for.
         """
-        stop = self._walk(self._segment_of(known), known)
-        position = self._settled(stop, may_wait=False)
+        with self._holding():
+            stop = self._walk(self._segment_of(known), known)
+            position = self._settled(stop, may_wait=False)
         return End(position, self._segments, stop.last if position == stop.at else None)
 
     def late_message(self) -> Header | None:
@@ -173,24 +180,48 @@ class LogEnd:
         The call costs little, however much finding the log's end would cost. The message may be left over from a
         truncated log.
         """
-        started = self._last_started() if self._segments else 0
-        first = self._late_unit(started) if self._segments else None
-        if first is None:
+        if not self._segments:
             return None
-        with self._open(started) as reader:
-            found = list(reader.headers(first, self._segments[started].end))
+        with self._holding():
+            started = self._last_started()
+            first = self._late_unit(started)
+            if first is None:
+                return None
+            found = list(self._reader(started).headers(first, self._segments[started].end))
         return next((header for header in reversed(found) if self._queues.vouch_for(header)), None)
 
+    @contextlib.contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Afterwards no reader is open."""
+        try:
+            yield
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held[1].close()
+            self._held = None
+
+    def _reader(self, index: int) -> SegmentReader:
+        """The reader of a segment. It stays open until another segment's is asked for: most calls read in one segment,
+        which seven steps would open otherwise."""
+        if self._held is None or self._held[0] != index:
+            self._let_go()
+            self._held = index, self._open(index)
+        return self._held[1]
+
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
+        """Another reader of a segment, beside that one."""
         return SegmentReader(self._segments[index], self._files, verify_crc)
 
     def _last_started(self) -> int:
         """The last segment that begins with a unit; the first one when none does."""
         began: tuple[int, Entry | None] | None = None  # the last one so far, and its first entry
         for index in reversed(range(len(self._segments))):
-            with self._open(index) as reader:
-                first = reader.header(self._segments[index].start)
-                entry = None if first is None else reader.entry(first)
+            reader = self._reader(index)
+            first = reader.header(self._segments[index].start)
+            entry = None if first is None else reader.entry(first)
             if began is not None and (entry is None or began[1] is None or entry.is_before(began[1])):
                 break
             if first is not None:
@@ -203,11 +234,11 @@ class LogEnd:
         last, order = None, order or EntryOrder()
         while True:
             segment = self._segments[index]
-            with self._open(index) as reader:
-                position, walked = reader.walk(at, segment.end, order)
-                at, status = walked.at, walked.status
-                if position is not None:
-                    last = reader.header(position)
+            reader = self._reader(index)
+            position, walked = reader.walk(at, segment.end, order)
+            at, status = walked.at, walked.status
+            if position is not None:
+                last = reader.header(position)
             newest = newest if last is None or last.store_timestamp is None else last.store_timestamp
             following = index + 1
             if status is not Status.BLANK or following == len(self._segments) or not self._is_begun(following):
@@ -222,8 +253,7 @@ class LogEnd:
         """Are there any bytes but zeros at the beginning of a segment? If not, the log ends before the blank that leads
         to the segment, and may go on there (write/build/stretch.py; or a broker that was killed just then)."""
         segment = self._segments[index]
-        with self._open(index) as reader:
-            return any(reader.read(segment.start, FORMAT["BLANK_SIZE"]))
+        return any(self._reader(index).read(segment.start, FORMAT["BLANK_SIZE"]))
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
         """Walk from a unit near the end that its ConsumeQueue knows; None where that walk may lead astray.
@@ -248,19 +278,19 @@ class LogEnd:
             is_end: whether the log probably ends there. What follows is then looked at meanwhile.
         """
         segment = self._segments[index]
-        with self._open(index) as reader:
-            end = reader.data_end()
-            if is_end:
-                self._begin_looks(index, end)
-            at = max(segment.start, end - _TAIL_SIZE)
-            for _ in range(_UNITS_TO_TRY):
-                found_at = reader.find(at, end)
-                header = None if found_at is None else reader.header(found_at)
-                if header is None:
-                    return None
-                if self._queues.vouch_for(header):
-                    return header.position
-                at = header.position + header.size
+        reader = self._reader(index)
+        end = reader.data_end()
+        if is_end:
+            self._begin_looks(index, end)
+        at = max(segment.start, end - _TAIL_SIZE)
+        for _ in range(_UNITS_TO_TRY):
+            found_at = reader.find(at, end)
+            header = None if found_at is None else reader.header(found_at)
+            if header is None:
+                return None
+            if self._queues.vouch_for(header):
+                return header.position
+            at = header.position + header.size
         return None
 
     def _unit_of_some(self, index: int) -> int | None:
@@ -268,8 +298,7 @@ class LogEnd:
         segment = self._segments[index]
         last = (queue.last() for queue in itertools.islice(self._queues.some(), _QUEUES_TO_ASK))
         hint = max((u.position for u in last if u and segment.start <= u.position < segment.end), default=None)
-        with self._open(index) as reader:
-            header = None if hint is None else reader.header(hint)
+        header = None if hint is None else self._reader(index).header(hint)
         return hint if header is not None and self._queues.vouch_for(header) else None
 
     def _settled(self, stop: _Stop, may_wait: bool = True) -> int:
@@ -321,8 +350,7 @@ class LogEnd:
             return damaged
         if stop.status in _BEFORE_HEADER and self._is_cut_entry(stop):
             return damaged
-        with self._open(stop.segment) as reader:
-            data = reader.read(stop.at, HEAD_SIZE)
+        data = self._reader(stop.segment).read(stop.at, HEAD_SIZE)
         if stop.status is Status.BAD_TOTAL_SIZE:
             head = Head.of(data)
             over = stop.at + head.size + FORMAT["BLANK_SIZE"] - segment.end
@@ -339,8 +367,7 @@ class LogEnd:
     def _is_cut_entry(self, stop: _Stop) -> bool:
         """Does an entry begin at a stop that reaches over the end of its file? Or does it not even have its header?"""
         segment = self._segments[stop.segment]
-        with self._open(stop.segment) as reader:
-            data = reader.read(stop.at, _header(segment))
+        data = self._reader(stop.segment).read(stop.at, _header(segment))
         if segment.wrapping is None or len(data) < _header(segment):
             return any(data)
         size = segment.wrapping.entry_size(data, stop.at)
@@ -381,29 +408,29 @@ class LogEnd:
         segment = self._segments[stop.segment]
         header, order = _header(segment), stop.order
         at = first = stop.at + header if stop.status in _BEFORE_HEADER else stop.at
-        with self._open(stop.segment) as reader:
-            while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
-                if _are_zeros(reader, at, at + _LOOK_SIZE):
-                    return None  # whatever a queue unit says
-                if (at > first or order.last is not None) and reader.header(at) is not None:
-                    return None  # a whole unit, which no queue unit proves lost: _later_unit() tells whether it is live
-                found = reader.read(at, _LOOK_SIZE)
-                after = None
-                for claim in self._claims.at(at, Head.of(found)):
-                    size = claim.size
-                    if at + size + FORMAT["BLANK_SIZE"] > segment.end:
-                        continue
-                    if not found[:size].strip(b"\0"):
-                        after = at + size
-                        order = self._evidence.lost(reader, at - header, after, order)
-                    elif self._has_known(reader, at + 1, at + size, stop.newest):
-                        continue
-                    elif not self._layout.abort or _agrees(Head.of(found), claim):
-                        order = self._evidence.lost(reader, at - header, at + size, order)
-                        return self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)), order)
-                if after is None:
-                    return None
-                at = after + header
+        reader = self._reader(stop.segment)
+        while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
+            if _are_zeros(reader, at, at + _LOOK_SIZE):
+                return None  # whatever a queue unit says
+            if (at > first or order.last is not None) and reader.header(at) is not None:
+                return None  # a whole unit, which no queue unit proves lost: _later_unit() tells whether it is live
+            found = reader.read(at, _LOOK_SIZE)
+            after = None
+            for claim in self._claims.at(at, Head.of(found)):
+                size = claim.size
+                if at + size + FORMAT["BLANK_SIZE"] > segment.end:
+                    continue
+                if not found[:size].strip(b"\0"):
+                    after = at + size
+                    order = self._evidence.lost(reader, at - header, after, order)
+                elif self._has_known(reader, at + 1, at + size, stop.newest):
+                    continue
+                elif not self._layout.abort or _agrees(Head.of(found), claim):
+                    order = self._evidence.lost(reader, at - header, at + size, order)
+                    return self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)), order)
+            if after is None:
+                return None
+            at = after + header
         return None
 
     def _has_known(self, reader: SegmentReader, start: int, end: int, newest: int | None) -> bool:
@@ -422,7 +449,7 @@ class LogEnd:
             likely: what stands at the stop, if that belongs to the log where anything later does.
         """
         seen: dict[tuple[str, int], int] | None = None
-        damaged = self._time_at(stop, stop.at)
+        damaged: int | None = None
         is_older = False
         joined: set[int] | None = None
         for number, (index, header) in enumerate(self._units_after(stop)):
@@ -430,8 +457,10 @@ class LogEnd:
                 if self._is_later_entry(index, header, stop, likely):
                     return self._walk_behind(index, header, self._order_up_to(index, header, stop))
                 continue
-            if number == 0 and self._is_written(stop):
-                stop, damaged = replace(stop, newest=None), None
+            if number == 0:
+                damaged = self._time_at(stop, stop.at)
+                if self._is_written(stop):
+                    stop, damaged = replace(stop, newest=None), None
             if not _not_older(header, stop.newest):
                 continue
             # A half message is in no queue, so only its age can prove it.
@@ -537,8 +566,7 @@ class LogEnd:
         time is returned, as older messages are not taken for live."""
         if stop.status is Status.BLANK:
             return None
-        with self._open(stop.segment) as reader:
-            data = reader.read(at, FORMAT["SMALLEST_UNIT"])
+        data = self._reader(stop.segment).read(at, FORMAT["SMALLEST_UNIT"])
         head = Head.of(data)
         if head.magic not in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) or head.physical_offset != at:
             return None
