@@ -150,7 +150,7 @@ DEFAULT_COLUMNS = [column.name for column in _TABLE if column.default]
 
 def arrow_schema(names: list[str]) -> pa.Schema:
     """The record batch schema of columns of messages, in this order, all nullable."""
-    return as_schema(COLUMNS[name] for name in names)
+    return as_schema([COLUMNS[name] for name in names])
 
 
 def as_schema(columns: Iterable[Column]) -> pa.Schema:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import OptionError, nearest, quoted
+from rmqstore_spark.kept import kept
 from rmqstore_spark.query import option_types as types
 from rmqstore_spark.query.option_texts import StoreOptions, refuse_no_text, storage_kind, text_of
 from rmqstore_spark.query.option_types import Mode, Pushdown, Trust, Type
@@ -91,6 +92,11 @@ class Option:
     uses: Use
     refused: Mapping[Use, str] = field(default_factory=dict)
     short: str | None = None
+
+    @kept
+    def default_value(self) -> Any:
+        """The default as the program uses it; None for none."""
+        return _parse(self, self.default) if self.default else None
 
     def goes_with(self, use: Use) -> bool:
         """True if the option is of use there; of several places combined, in all of them."""
@@ -857,7 +863,7 @@ def understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[d
     values = {name: _parse(table[name], text) for name, text in texts.items()}
     for option in table.values():
         if option.name not in values:
-            values[option.name] = _parse(option, option.default) if option.default else None
+            values[option.name] = option.default_value
     return values, set(texts)
 
 

@@ -36,6 +36,7 @@ FORMAT_NAME = "rmqstore"
 _OF_QUERIES = ("checkpointlocation", "queryname")  # Spark's own options of a stream, which Spark passes on to sinks
 # Options that Spark adds by itself when a table is created over the source.
 _SPARKS_OWN = re.compile(r"(location|provider|owner)\Z|option\.", re.IGNORECASE)
+_TYPES = {name: column.spark for name, column in COLUMNS.items()}
 
 
 class RmqStoreDataSource(DataSource):
@@ -155,4 +156,4 @@ def check_schema(schema: StructType) -> None:
         OptionError: the text names the column.
     """
     check_columns(schema.names)
-    check_types(schema, {name: COLUMNS[name].spark for name in schema.names})
+    check_types(schema, _TYPES)

@@ -26,7 +26,7 @@ from rmqstore_spark.store.structures.entries import Entry, Marks
 from rmqstore_spark.store.structures.kinds import KINDS, Kind, Part, kind_with, kinds_in, marks_of
 from rmqstore_spark.store.structures.layout import Layout, find_store
 from rmqstore_spark.store.structures.past_damage import PastDamage
-from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proof_of
+from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proofs_of
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.rocksdb_popped import Popped, popped_in_rocksdb
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, index_of, segments_of
@@ -411,10 +411,13 @@ class Snapshot(StoreRef):
     def proof(self, segment: Segment, position: int, stop: int) -> Proof | None:
         """The bytes at a physical offset of a segment, which up to `stop` never change. None where there are no bytes,
         or where they cannot be read, as the segment has just expired: the reader of the segment reports that."""
-        offset, size = position - segment.start, stop - position
+        return self._proofs(segment, (position, stop))[0]
+
+    def _proofs(self, segment: Segment, *places: tuple[int, int]) -> list[Proof | None]:
+        sizes = [(position - segment.start, stop - position) for position, stop in places]
         with ignore_unreadable():
-            return proof_of(self.root, segment.path, offset, size, self.files, segment.start, segment.pin)
-        return None
+            return proofs_of(self.root, segment.path, sizes, self.files, segment.start, segment.pin)
+        return [None for _ in places]
 
     @kept
     def seen(self) -> Proof | None:
@@ -447,6 +450,10 @@ class Snapshot(StoreRef):
             return None
 
     def _late_proof(self, segment: Segment, position: int, stop: int) -> Proof | None:
-        first, proof = self.segments[0], self.proof(segment, position, stop)
-        before = self.proof(first, first.start, min(first.start + MARK_SIZE, position))
+        first = self.segments[0]
+        late, early = (position, stop), (first.start, min(first.start + MARK_SIZE, position))
+        if segment is first:
+            proof, before = self._proofs(first, late, early)
+        else:
+            proof, before = self._proofs(segment, late)[0], self._proofs(first, early)[0]
         return None if proof is None else replace(proof, may_expire=False, before=before)

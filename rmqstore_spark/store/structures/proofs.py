@@ -81,21 +81,35 @@ class Proof:
 def proof_of(
     root: str, path: str, offset: int, size: int, files: Files, start: int | None = None, pin: Pin | None = None
 ) -> Proof | None:
-    """The proof of a place in a file as it is now; None where there are no bytes.
+    """The proof of a place in a file as it is now; None where there are no bytes. See proofs_of()."""
+    return proofs_of(root, path, [(offset, size)], files, start, pin)[0]
+
+
+def proofs_of(
+    root: str,
+    path: str,
+    places: Sequence[tuple[int, int]],
+    files: Files,
+    start: int | None = None,
+    pin: Pin | None = None,
+) -> list[Proof | None]:
+    """The proofs of places in a file as it is now; None where there are no bytes.
 
     Args:
         root: the store directory.
-        offset: where in the file.
-        size: bytes from `offset` on that never change; the proof takes PROOF_SIZE of them at most.
+        places: where in the file each begins, and how many bytes from there on never change; the proof takes PROOF_SIZE
+            of them at most.
         files: how to reach files, and where requests and bytes are counted.
         start: the physical offset that the file begins with, for a file of the commitlog.
         pin: the remote object, where the file is one.
     """
+
+    def proof(offset: int, data: bytes) -> Proof | None:
+        held = None if pin is None else replace(pin, proof=(offset, data))
+        return Proof(root, path, offset, data, start, held, _here()) if data else None
+
     with files.file(path, pin=pin) as file:
-        data = file.read(offset, min(PROOF_SIZE, size)) if size > 0 else b""
-    if not data:
-        return None
-    return Proof(root, path, offset, data, start, None if pin is None else replace(pin, proof=(offset, data)), _here())
+        return [proof(at, file.read(at, min(PROOF_SIZE, size)) if size > 0 else b"") for at, size in places]
 
 
 def record_proof(root: str, directory: str, key: bytes, data: bytes) -> Proof:
