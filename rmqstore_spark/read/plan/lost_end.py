@@ -29,9 +29,11 @@ def say_if_lost(store: Snapshot) -> None:
             "%s: expected committedIndex in the node's `checkpoint`, found none: committed=true leaves nothing out",
             one_line(store.root),
         )
-    if store.files.is_locked(store.layout.lock):
+    lacking = store.lacks_committed
+    found = _later_than_the_end(store)
+    if (lacking is None and found is None) or store.files.is_locked(store.layout.lock):
         return
-    if (lacking := store.lacks_committed) is not None:
+    if lacking is not None:
         log.warning(
             "%s: expected entries up to index %d, which the node had noted as committed, found index %d last: the last "
             "messages are lost, or this copy has an older log; read all nodes together (deduplicate=true)",
@@ -39,15 +41,6 @@ def say_if_lost(store: Snapshot) -> None:
             lacking.marks.committed,
             lacking.last,
         )
-    said = fields(store.layout.checkpoint, store.files)
-    last, slack = store.last_message, CLOCK_SLACK if store.layout.abort else 0
-    newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
-    flushed, confirmed = said.get("physicMsgTimestamp", 0), said.get("confirmPhyOffset", 0)
-    found = None
-    if not store.layout.abort and confirmed > store.end:
-        found = f"confirmPhyOffset {confirmed}"
-    elif newest is not None and flushed > newest + slack and not store.written.has_any:
-        found = f"physicMsgTimestamp {flushed}, and the last message has {newest}"
     if found is not None:
         log.warning(
             "%s: expected the log to go on after %d, as `checkpoint` says, found its end there (%s): the last "
@@ -56,3 +49,16 @@ def say_if_lost(store: Snapshot) -> None:
             store.end,
             found,
         )
+
+
+def _later_than_the_end(store: Snapshot) -> str | None:
+    """What the checkpoint says of messages after the log's end; None if nothing."""
+    said = fields(store.layout.checkpoint, store.files)
+    last, slack = store.last_message, CLOCK_SLACK if store.layout.abort else 0
+    newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
+    flushed, confirmed = said.get("physicMsgTimestamp", 0), said.get("confirmPhyOffset", 0)
+    if not store.layout.abort and confirmed > store.end:
+        return f"confirmPhyOffset {confirmed}"
+    if newest is not None and flushed > newest + slack and not store.written.has_any:
+        return f"physicMsgTimestamp {flushed}, and the last message has {newest}"
+    return None

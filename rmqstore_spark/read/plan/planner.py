@@ -220,7 +220,9 @@ def _planned(
     if puts_off:
         deferred = Deferred(splitter, selection)
         return Plan(deferred.begun(pack(pieces, options)), accesses, files, target, deferred)
-    tasks = [replace(task, selection=own) for task in pinned(pack(pieces, options), selection)]
+    tasks = pinned(pack(pieces, options), selection)
+    if own is not None:
+        tasks = [replace(task, selection=own) for task in tasks]
     return Plan(tasks, accesses, files, target)
 
 
