@@ -156,6 +156,7 @@ _KEPT = {
     ("rocksdb-all", "config/subscriptionGroups"): "groups",
     ("rocksdb-all", "config/consumerOffsets"): "offsets",
     ("rocksdb-all", "kvStore"): "inflight",
+    ("rocksdb-all", "consumequeue"): "consumequeue",
     ("rocksdb-all-v2", "config/rdb"): "offsets",
     ("rocksdb-metadata", "config/metadata"): "groups",
 }

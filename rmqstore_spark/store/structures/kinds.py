@@ -63,12 +63,14 @@ class Kind:
 
 
 def is_rocksdb(directory: str, files: Files) -> bool:
-    """Is a directory a RocksDB? Also one that has lost its CURRENT, which whoever opens it tells; but not among
-    topics, whose names are the users' and may be very many."""
-    sign = os.path.join(directory, _ROCKSDB)
-    if files.exists(sign):
-        return not files.is_directory(sign)
-    if os.path.basename(directory) == _OF_TOPICS:
+    """Is a directory a RocksDB? Also one that has lost its CURRENT, which whoever opens it tells. Among topics, which
+    may be very many, another file is looked for then, not all names."""
+    is_of_topics = os.path.basename(directory) == _OF_TOPICS
+    for sign in (_ROCKSDB, _IDENTITY) if is_of_topics else (_ROCKSDB,):
+        path = os.path.join(directory, sign)
+        if files.exists(path):
+            return not files.is_directory(path)
+    if is_of_topics:
         return False
     try:
         return any(name.startswith(_MANIFEST) for name in files.names(directory))
@@ -76,6 +78,7 @@ def is_rocksdb(directory: str, files: Files) -> bool:
         return False
 
 
+_IDENTITY = "IDENTITY"  # a file that each RocksDB has
 _MANIFEST = "MANIFEST-"  # begins the name of the list of a RocksDB's tables
 _OF_TOPICS = "consumequeue"
 

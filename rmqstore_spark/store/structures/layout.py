@@ -430,12 +430,13 @@ def _layout(
     segments: tuple[SegmentFile, ...] = (),
     strays: tuple[str, ...] = (),
 ) -> Layout:
+    in_rocksdb = _queues_in_rocksdb(root, entries, files)
     return Layout(
         root=root,
         segments=segments,
         strays=strays,
-        consumequeue=_consumequeue(root, entries, files),
-        queues_in_rocksdb=_queues_in_rocksdb(root, entries, files),
+        consumequeue=_consumequeue(root, entries, files, in_rocksdb),
+        queues_in_rocksdb=in_rocksdb,
         queues_beside=tuple(os.path.join(root, n) for n in sorted(entries) if n.endswith(_QUEUES) and n != _QUEUES),
         index=os.path.join(root, "index") if "index" in entries else None,
         abort="abort" in entries,
@@ -466,7 +467,12 @@ def _entries(directory: str, files: Files, wanted: str = _STORE) -> list[str]:
         raise cannot_read(directory, why) from None
 
 
-def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
+def _consumequeue(root: str, entries: list[str], files: Files, in_rocksdb: str | None) -> str | None:
+    """The directory of queues in files, or None.
+
+    Args:
+        in_rocksdb: the directory of queues in RocksDB, or None.
+    """
     directory = os.path.join(root, "consumequeue")
     if "consumequeue" not in entries:
         return None
@@ -475,7 +481,7 @@ def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
     except OSError as why:  # an accelerator that cannot be read is as good as missing
         say_if_denied(directory, why)
         return None
-    if not is_rocksdb(directory, files):
+    if in_rocksdb is None or (in_rocksdb != directory and not is_rocksdb(directory, files)):
         return directory
     has_topics = any(files.is_directory(os.path.join(directory, name)) for name in names_there(directory, files))
     return directory if has_topics else None
