@@ -1,12 +1,15 @@
 """Parts of a store that a broker keeps in a form this package does not read (kinds.py), and the tables that lack
 them."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import one_line
+from rmqstore_spark.store.io.files import ignore_unreadable
+from rmqstore_spark.store.rocksdb.manifest import unnamed_tables
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.kinds import KINDS, Kind, kind_with
 from rmqstore_spark.store.structures.rocksdb_config import config_in_rocksdb
@@ -44,6 +47,8 @@ def elsewhere(store: Snapshot, table: str | None = None, topics: Collection[str]
     for kind in store.kinds([kind for kind in KINDS if table in (None, *kind.hides)]):
         if not _is_read(store, kind, topics):
             yield _place(store, kind)
+        elif (unnamed := _unnamed(store, kind)) is not None:
+            yield unnamed
         elif table is None and "queues" in kind.instead and store.queues.are_twice:
             beside = f"{kind.what} beside those in files: of each queue, only the one that knows more is taken"
             yield Elsewhere(os.path.join(store.root, kind.path), beside, frozenset())
@@ -59,6 +64,20 @@ def _is_read(store: Snapshot, kind: Kind, topics: Collection[str] | None = None)
         return False
     found = [config_in_rocksdb(store.root, part, store.files) for part in kind.instead - {"offsets"}]
     return all(one is not None and one.table is not None for one in found)
+
+
+def _unnamed(store: Snapshot, kind: Kind) -> Elsewhere | None:
+    """The first table of a RocksDB that its MANIFEST does not name, though the broker stopped cleanly."""
+    directory = os.path.join(store.root, kind.path)
+    names: list[str] = []
+    if not store.layout.abort:
+        with ignore_unreadable(), contextlib.suppress(OSError):
+            names = unnamed_tables(directory, store.files)
+    if not names:
+        return None
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    what = f"{kind.what}, here a table{more} that MANIFEST does not name, as after the loss of MANIFEST's end"
+    return Elsewhere(os.path.join(directory, names[0]), what, kind.hides)
 
 
 def _place(store: Snapshot, kind: Kind) -> Elsewhere:

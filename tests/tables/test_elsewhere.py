@@ -31,7 +31,7 @@ CONFIG = {"topics", "groups", "offsets", "transactions"}
 IN_ROCKSDB = "configuration and consumers' offsets in RocksDB"
 # What a broker would have put there, what check says of it, and which tables warn.
 PLACES = {
-    "consumequeue_rocksdb": ("CURRENT", "ConsumeQueues in RocksDB", {"queues", "consumequeue"}),
+    "consumequeue_rocksdb": ("CURRENT", "ConsumeQueues in RocksDB", {"topics", "queues", "consumequeue"}),
     "config/topics": ("CURRENT", "topics' configuration in RocksDB", {"topics"}),
     "config/subscriptionGroups": ("CURRENT", "groups' configuration in RocksDB", {"groups"}),
     "config/consumerOffsets": ("CURRENT", "consumers' offsets in RocksDB", CONFIG),
@@ -173,6 +173,31 @@ def test_a_database_that_lost_its_current(
     Store(root).table(_KEPT[flavour, place])
     assert any(message.startswith(str(root / place)) for message in caplog.messages)
     assert not_looked_at_in(root, place)
+
+
+@pytest.mark.parametrize(("flavour", "place"), _KEPT)
+def test_a_manifest_that_lost_its_end(
+    flavour: str, place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever it is cut, or zeros follow: a table that lacks rows says so. But not in a store whose broker was killed,
+    which may leave tables that MANIFEST does not name."""
+    root = flavours.unpack_store(flavour, tmp_path)
+    table = _KEPT[flavour, place]
+    (manifest,) = (root / place).glob("MANIFEST-*")
+    data, rows = manifest.read_bytes(), Store(root).table(table)
+    told: list[int] = []
+    for cut in range(0, len(data), -(-len(data) // 16)):
+        manifest.write_bytes(data[:cut] + bytes(cut % 3))
+        caplog.clear()
+        lacks = Store(root).table(table) != rows
+        assert not lacks or any(str(root / place) in message for message in caplog.messages), cut
+        told += [cut] * any("that MANIFEST does not name" in message for message in caplog.messages)
+    manifest.write_bytes(data[: told[0]])
+    assert [name for name, _ in not_looked_at(root) if name == place or name.startswith(f"{place}/")]
+    (root / "abort").touch()
+    caplog.clear()
+    Store(root).table(table)
+    assert not any("that MANIFEST does not name" in message for message in caplog.messages)
 
 
 def not_looked_at_in(root: Path, place: str) -> Rows:

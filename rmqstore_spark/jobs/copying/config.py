@@ -55,7 +55,7 @@ NEEDED_BY_COPIES = {"topics", "groups", "inflight"}  # a copy has only what thes
 def say_what_stays_behind(store: Snapshot) -> None:
     """Warn in the log of data that a copy should have but that is not read."""
     for place in elsewhere(store):
-        if place.tables & NEEDED_BY_COPIES:
+        if place.tables & NEEDED_BY_COPIES and "consumequeue" not in place.tables:  # ConsumeQueues are made anew
             logger.warning("%s: %s: not read, so the new store does not have it", one_line(place.path), place.what)
     if store.popped is not None and store.popped.records:
         logger.warning(

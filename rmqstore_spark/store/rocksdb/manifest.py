@@ -19,6 +19,7 @@ from rmqstore_spark.store.rocksdb.log_file import LogFile, read_log
 CURRENT = "CURRENT"
 DEFAULT = "default"
 _NAMED = re.compile(rb"MANIFEST-([0-9]{1,19})\n")
+_TABLE_NAMED = re.compile(r"[0-9]{6,19}\.sst")
 _COMPARATOR = b"leveldb.BytewiseComparator"
 _MOST_LEVEL = 100
 _IGNORED = 1 << 13  # a tag with this bit may be passed over: its field has its length before it
@@ -157,6 +158,19 @@ def read_manifest(directory: str, files: Files) -> Manifest:
     if wanted:
         raise damaged(path, log.size, f"edits with {', '.join(sorted(wanted))}", "the end")
     return Manifest(path, log.size, families, least_log)
+
+
+def unnamed_tables(directory: str, files: Files) -> list[str]:
+    """The names of the tables in a database's directory that its MANIFEST does not name. A kill may leave some, which a
+    broker deletes when it starts; after a clean stop there are none, unless MANIFEST has lost its end.
+
+    Raises:
+        RmqStoreError: MANIFEST cannot be read, or is damaged.
+        OSError: the directory cannot be listed.
+    """
+    there = {name for name in files.names(directory) if _TABLE_NAMED.fullmatch(name)}
+    families = read_manifest(directory, files).families.values()
+    return sorted(there - {table.name for family in families for table in family.tables.values()})
 
 
 def _start(log: LogFile, number: int) -> int:

@@ -87,7 +87,7 @@ def _config(path: str, what: str, hides: set[str], *instead: Part) -> Kind:
     return Kind(f"config/{path}", f"{what} in RocksDB", frozenset(hides), frozenset(instead))
 
 
-_QUEUES = "ConsumeQueues in RocksDB", frozenset({"queues", "consumequeue"}), frozenset[Part]({"queues"})
+_QUEUES = "ConsumeQueues in RocksDB", frozenset({"topics", "queues", "consumequeue"}), frozenset[Part]({"queues"})
 _ALL = {"topics", "groups", "offsets", "transactions"}
 KINDS = (
     Kind("consumequeue", *_QUEUES),
