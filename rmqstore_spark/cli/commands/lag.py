@@ -36,10 +36,10 @@ def lag(paths: Sequence[str], group: str | None, by: str, output: Output, given:
 
     schema, batches = batches_of(_OF.name, paths, {**given, "columns": ",".join(NEEDED)})
     with progress_bars(), listening(is_once=True) as damage:
-        offsets = pa.Table.from_batches(batches, schema)
-    found = job.lag(offsets, by, group)
+        schema, found = job.lag(batches, schema, by, group)
     if output.is_table:
-        found = found.select(dict.fromkeys([*BY[by], *_FIRST, *found.schema.names]))
-    if not output.put(found.schema, iter(found.to_batches())):
+        names = [*dict.fromkeys([*BY[by], *_FIRST, *schema.names])]
+        schema, found = pa.schema([schema.field(name) for name in names]), (batch.select(names) for batch in found)
+    if not output.put(schema, found):
         click.echo(one_line(f"no consumer group has an offset{with_options(given)} in {', '.join(paths)}"), err=True)
     return code_after(damage, paths)
