@@ -21,7 +21,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from native_io import Status
+import numpy as np
+
+from native_io import Filter, Status
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, DeletedMeanwhileError
 from rmqstore_spark.store.format.message import MARK_SIZE, Mark, mark_of
 from rmqstore_spark.store.io.files import Files, Pin
@@ -30,7 +32,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.kinds import wrapped_logs
 from rmqstore_spark.store.structures.layout import announce, name_of, segment_paths
-from rmqstore_spark.store.structures.segments import Segment
+from rmqstore_spark.store.structures.segments import Damage, Segment
 
 log = logging.getLogger(__name__)
 
@@ -91,40 +93,47 @@ def check(store: Snapshot, reached: Reached) -> None:
     if position > end:
         raise _changed(store, reached, f"now its files end at {end}")
     if last is not None and last.position >= begin and (found := mark_at(store, last.position)) != last:
-        raise _changed(store, reached, _another(last, found))
+        raise _changed(store, reached, _another(last, found), may_be_damage=found is None)
 
 
 def after_loss(store: Snapshot, position: int) -> Reached:
     """The place to go on at in a log that has lost the messages at a physical offset: the first unit that it has from
-    there on, or its end."""
+    there on, or its end; the offset itself where damage is there."""
     begin = store.segments[0].start if store.segments else 0
     if not store.segments or position < begin:
         return Reached(begin, None)
     found = _reached_by(store, _end_of(store).find(), None)
-    segment = _segment_at(store.segments, position)
-    if found.position <= position or segment is None:
-        return found
-    with store.reader(segment) as reader:
-        last, walked = reader.walk(segment.start, position)
-        at = walked.at
-        if at < position and walked.status is Status.BLANK:
-            return Reached(segment.end, None if last is None else _mark_in(reader, last))
-        if at < position and reader.header(at) is not None:
-            return place_after(reader, at)
-        return Reached(at, _mark_in(reader, last)) if at == position and last is not None else found
+    return found if found.position <= position else _around(store, position, found.position)[1]
 
 
 def before_loss(store: Snapshot, position: int) -> Reached:
-    """The last place before a physical offset at which a log has lost messages: the end of a message, or of the log."""
+    """The last place before a physical offset at which a log has lost messages: the end of a message, or of the log;
+    the offset itself where damage is there."""
     if not store.segments:
         return Reached(position, None)
     found = _reached_by(store, _end_of(store).find(), None)
-    segment = _segment_at(store.segments, position)
-    if found.position <= position or segment is None:
+    if found.position <= position:
         return min(found, Reached(position, None), key=lambda place: place.position)
+    return _around(store, position, found.position)[0]
+
+
+def is_in_damage(store: Snapshot, place: Reached) -> bool:
+    """Is a place not where its last message ends? Then a batch met damage there, and ended inside it."""
+    position, last = place
+    segment = _segment_at(store.segments, position)
+    if last is None or segment is None or position == segment.start:
+        return False
+    if last.position < segment.start:
+        return True
     with store.reader(segment) as reader:
-        last, walked = reader.walk(segment.start, position)
-        return Reached(walked.at, None if last is None else _mark_in(reader, last))
+        header = reader.header(last.position)
+    return header is not None and header.position + header.size != position
+
+
+def past_mended(store: Snapshot, position: int) -> int:
+    """The end of the message that reaches over a physical offset: a batch ended there inside damage, and the message
+    counts to that batch now that the damage is mended. Without such a message, the offset itself."""
+    return _around(store, position, store.segments[-1].end)[1].position
 
 
 class Edge:
@@ -216,7 +225,8 @@ class Edge:
         with store.reader(segment) as reader:
             is_same, following = _peek(reader, reached)
         if not is_same and reached.last is not None:
-            raise _changed(store, reached, _another(reached.last, mark_at(store, reached.last.position)))
+            found = mark_at(store, reached.last.position)
+            raise _changed(store, reached, _another(reached.last, found), may_be_damage=found is None)
         if not any(following):
             self._patience = _SECONDS
             # A log that goes on in the next segment has lost the rest of this one.
@@ -257,7 +267,7 @@ class Edge:
         is_restarted = started != self._was_started
         if known is not None:
             check(store, known)
-        last = None if known is None or is_restarted else known.last
+        last = None if known is None or is_restarted or is_in_damage(store, known) else known.last
         self._was_started = started
         hint = None if known is None or last is None else (known.position, last.store_timestamp)
         found = _reached_by(store, _end_of(store).find(hint), known)
@@ -369,16 +379,57 @@ def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:
     start = segment.start if known is None else max(segment.start, known.position)
     with store.reader(segment) as reader:
         position, _ = reader.walk(start, end.position)
-        if position is None:
-            return known if is_behind_blank and known is not None else Reached(end.position, None)
-        return place_after(reader, position) if is_behind_blank else Reached(end.position, _mark_in(reader, position))
+        if position is not None and is_behind_blank:
+            return place_after(reader, position)
+        if position is not None:
+            return Reached(end.position, _mark_in(reader, position))
+    if is_behind_blank:
+        return known or Reached(end.position, None)
+    # Nothing but damage is between.
+    is_next = known is not None and start == known.position
+    return Reached(end.position, known.last if known is not None and is_next else _last_before(store, segment))
 
 
-def _changed(store: Snapshot, reached: Reached, now: str) -> DataLossError:
+def _last_before(store: Snapshot, following: Segment) -> Mark | None:
+    """The last message of the segment before this one, as far as there is no damage."""
+    segment = _segment_at(store.segments, following.start - 1)
+    if segment is None:
+        return None
+    with store.reader(segment) as reader:
+        position, _ = reader.walk(segment.start, segment.end)
+        return None if position is None else _mark_in(reader, position)
+
+
+def _changed(store: Snapshot, reached: Reached, now: str, *, may_be_damage: bool = False) -> DataLossError:
+    damage = "is damaged there (once that is mended, start the query again), " if may_be_damage else ""
     return DataLossError(
-        f"{store.root}: the log is not the one that was read to commitLogOffset {reached.position}: {now}; it was "
-        f"truncated and written again, or replaced by an older copy; {ADVICE}"
+        f"{store.root}: the log is not the one that was read to commitLogOffset {reached.position}: {now}; it {damage}"
+        f"was truncated and written again, or replaced by an older copy; {ADVICE}"
     )
+
+
+def _around(store: Snapshot, position: int, end: int) -> tuple[Reached, Reached]:
+    """The last place up to a physical offset at which a unit ends, and the first one from there on, in a log that goes
+    on to `end`. Both are the offset itself where damage is there, or a segment is missing."""
+    here, segment = Reached(position, None), _segment_at(store.segments, position)
+    if segment is None or position == segment.start:
+        return here, here
+    before = Reached(segment.start, None)
+    with store.reader(segment) as reader:
+        for found in store.past_damage(reader).select(segment.start, min(end, segment.end), Filter(), position):
+            if isinstance(found, Damage):
+                before = Reached(min(found.stop, position), before.last)
+                if found.stop >= position:
+                    return before, before
+                continue
+            some = [int(each) for each in found.positions[: np.searchsorted(found.positions, position)][-2:]]
+            after = place_after(reader, some[-1])
+            if after.position > position and len(some) > 1:
+                before = place_after(reader, some[0])
+            if after.position >= position:
+                return after if after.position == position else before, after
+            before = after
+    return before, Reached(segment.end, before.last)  # a blank is there
 
 
 def _meet(store: Snapshot, place: Reached, end: int, since: int) -> None:
@@ -392,8 +443,18 @@ def _meet(store: Snapshot, place: Reached, end: int, since: int) -> None:
         return
     with store.reader(segment) as reader:
         _, walked = reader.walk(max(since, segment.start), position)
-        if walked.at != position and (walked.status is Status.BLANK or reader.header(walked.at) is not None):
+        is_another = walked.status is Status.BLANK or reader.header(walked.at) is not None
+        if walked.at != position and is_another and not _was_damage(reader, last, walked.at):
             raise _changed(store, place, f"now what begins at {walked.at} reaches beyond that")
+
+
+def _was_damage(reader: SegmentReader, last: Mark | None, at: int) -> bool:
+    """Does a physical offset come just after the last message of a batch? Then the batch, which has gone on behind the
+    offset, met damage there."""
+    if last is None or last.position < reader.segment.start:
+        return last is not None and at == reader.segment.start
+    header = reader.header(last.position)
+    return header is not None and header.position + header.size == at
 
 
 def mark_at(store: Snapshot, position: int) -> Mark | None:

@@ -17,7 +17,16 @@ from rmqstore_spark.query.option_values import GroupOffsets
 from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.query.stream_options import StreamOptions
 from rmqstore_spark.read.follow.admission import cut_bytes, cut_messages
-from rmqstore_spark.read.follow.edge import AnyEdge, Edge, Reached, after_loss, before_loss, check
+from rmqstore_spark.read.follow.edge import (
+    AnyEdge,
+    Edge,
+    Reached,
+    after_loss,
+    before_loss,
+    check,
+    is_in_damage,
+    past_mended,
+)
 from rmqstore_spark.read.follow.stream_offset import Queue, StoreOffset, StreamOffset
 from rmqstore_spark.read.follow.stream_start import check_word, start_of_new, starts_of
 from rmqstore_spark.read.pieces.task import Range, Task
@@ -184,15 +193,18 @@ class Follower:
         return plan_parts(parts, self._options.read, columns) + tasks
 
     def _to_the_end(self, store: Snapshot, to: StoreOffset, since: int, is_sure: bool) -> tuple[Snapshot, StoreOffset]:
-        """A store up to the end of a batch; if that end is gone, and this is no error, up to the rest of the log before
-        it."""
+        """A store up to the end of a batch, with the whole message there; if that end is gone, and this is no error, up
+        to the rest of the log before it."""
         try:
             self._hold(store, to, is_sure, since)
         except DataLossError as why:
             self._lose(why)
             left = before_loss(self._opened(store.root, store.files), to.position)
+            if (end := max(since, left.position)) < to.position:
+                self._warn(f"{store.root}: this batch leaves out commitLogOffsets {end} to {to.position - 1}")
             return self._opened(store.root, store.files, left.position), StoreOffset(*left)
-        return store, to
+        end = self._past_mended(store, to)
+        return (store, to) if end == to.position else (self._opened(store.root, store.files, end), StoreOffset(end))
 
     # ---- the ends of batches
 
@@ -258,7 +270,9 @@ class Follower:
         except DataLossError as why:
             self._lose(why)
             self._edges.pop(root)
-            return self._after_loss(root, since.position), False
+            place = self._after_loss(root, since.position)
+            self._say_where_it_goes_on(root, since.position, place.position)
+            return place, False
         target = reached if self._target is None else self._target.get(root, was)
         return min(reached, target, key=lambda place: place.position), True
 
@@ -278,6 +292,16 @@ class Follower:
         if self._target is not None and root in self._target:
             self._target[root] = reached  # the old target is gone
         return reached
+
+    def _say_where_it_goes_on(self, root: str, was: int, position: int) -> None:
+        """Log what is left out after a loss, or what may come twice."""
+        if position > was:
+            self._warn(f"{root}: goes on at commitLogOffset {position}: {was} to {position - 1} are left out")
+        elif position < was:
+            self._warn(
+                f"{root}: goes back to commitLogOffset {position}, where the log ends now: should messages that were "
+                f"read up to {was} come back, they are read again"
+            )
 
     def _vanished(self, root: str) -> None:
         self._edges.pop(root, None)
@@ -419,8 +443,16 @@ class Follower:
             self._hold(store, since, is_sure)
         except DataLossError as why:
             self._lose(why)
-            return self._after_loss(store.root, since.position).position
-        return since.position
+            position = self._after_loss(store.root, since.position).position
+            self._say_where_it_goes_on(store.root, since.position, position)
+            return position
+        return self._past_mended(store, since)
+
+    def _past_mended(self, store: Snapshot, place: StoreOffset) -> int:
+        """The physical offset of a place, or the end of the message in which it is now that damage there is mended."""
+        if not is_in_damage(store, Reached(place.position, place.last)):
+            return place.position
+        return past_mended(self._opened(store.root, store.files), place.position)
 
     def _after_loss(self, root: str, position: int) -> Reached:
         """The place to go on at in a log that has lost the messages at a position."""
