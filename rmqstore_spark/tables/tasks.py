@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.query.expressions import understood
 from rmqstore_spark.query.option_texts import StorageOptions
-from rmqstore_spark.query.options import MESSAGES, ReadOptions, option_texts
+from rmqstore_spark.query.options import MESSAGES, ReadOptions, check_columns, option_texts
 from rmqstore_spark.read.pieces.task import Task
 from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
@@ -73,7 +73,7 @@ def plan_tasks(options: ReadOptions, filter: pc.Expression | None = None) -> lis
         filter: the rows wanted; None: all that the options select.
 
     Raises:
-        OptionError: as by Wanted.of(), plan() and plan_table().
+        OptionError: as by Wanted.of(), plan() and plan_table(); or the filter is about an unknown column.
         RmqStoreError: the stores cannot be read.
         pyarrow.ArrowInvalid: the filter does not fit the columns.
     """
@@ -81,7 +81,8 @@ def plan_tasks(options: ReadOptions, filter: pc.Expression | None = None) -> lis
     columns = default if options.columns is None else options.columns
     # A filter may be about columns that are not asked for.
     tested = frozenset[str]() if filter is None else understood(filter).columns or frozenset()
-    whole = dict.fromkeys([*default, *columns, *sorted(tested & known_columns(options))])
+    check_columns(sorted(tested), sorted(known_columns(options)))
+    whole = dict.fromkeys([*default, *columns, *sorted(tested)])
     wanted = Wanted.of(replace(options, columns=list(whole)), columns, filter)
     if options.table == MESSAGES:
         return [StoreTask(task.nbytes, wanted, task) for task in plan(wanted.options, columns=wanted.needed).tasks]

@@ -10,6 +10,7 @@ import pytest
 from oracle import golden, stores
 
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures import config as config_module
 from rmqstore_spark.store.structures.config import load, topic_entries, topic_queues
 from rmqstore_spark.store.structures.consumer_offsets import consumed
 
@@ -116,6 +117,21 @@ def test_backup(tmp_path: Path) -> None:
     path.rmdir()
     os.mkfifo(path)
     assert load(str(path), Files()) == {"1": 2}
+
+
+def test_no_backup_of_a_file_that_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be whole, and its backup is older."""
+    path, backup = tmp_path / "x.json", tmp_path / "x.json.bak"
+    path.write_text(json.dumps({str(number): number for number in range(50)}))
+    backup.write_text("{1:2}")
+    for name in ("_MOST_MEMBERS", "_MOST_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(config_module, name, 40)
+            assert load(str(path), Files()) is None
+    assert f"{path}: expected at most" in caplog.text
+    assert len(load(str(path), Files()) or {}) == 50
 
 
 def test_queues_of_topics(config: Path) -> None:

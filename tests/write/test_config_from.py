@@ -17,6 +17,8 @@ from support.writing import Row, stage_rows, write
 
 from rmqstore_spark import NotAStoreError, OptionError, Store, write_store
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.store.structures import config as config_module
+from rmqstore_spark.store.structures.config import OFFSETS
 
 SIZES: dict[str, Any] = {
     "mappedFileSizeCommitLog": 8192,
@@ -59,6 +61,31 @@ def source(tmp_path: Path, rng: random.Random) -> Path:
     table["topicConfigTable"]["Empty"] = {"topicName": "Empty", "readQueueNums": 3}
     configure(root, "topics", table)
     return root
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_offsets_too_large_to_be_parsed(
+    source: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come along as those of a small file; what cannot be understood is refused with advice that helps."""
+    of_source = source / "config" / OFFSETS[0]
+    of_source.rename(of_source.with_name(name))
+    rows = Store(source).messages().read_all()
+
+    def copied(new: str) -> Any:
+        write_store(tmp_path / new, rows, configFrom=str(source))
+        return config(tmp_path / new, "consumerOffset")
+
+    few = copied("few")
+    assert few["offsetTable"]
+    of_source.with_name(f"{name}.bak").write_text('{"offsetTable":{"Orders0@Old":{0:1}}}')
+    monkeypatch.setattr(config_module, "_MOST_MEMBERS", 12)
+    (source / "config" / "topics.json").write_text('{"topicConfigTable":{"Orders0":{"perm":6}}}')
+    (source / "config" / "subscriptionGroup.json").unlink()
+    assert copied("many") == few
+    of_source.with_name(name).write_text(of_source.with_name(name).read_text().replace("{", "[", 3))
+    with pytest.raises(OptionError, match=rf"{name}.* remove the option, and give the new store what"):
+        copied("broken")
 
 
 def left(root: Path, group: str) -> list[str]:

@@ -66,7 +66,8 @@ OffsetsByName = dict[tuple[str, str], dict[int, int]]  # by (group, topic): offs
 
 
 def load(path: str, files: Files) -> Table | None:
-    """A file's object, else its backup's, else None. A hint: a file that cannot be parsed is passed over.
+    """A file's object, else its backup's, else None. A hint: a file that cannot be parsed is passed over. The backup of
+    one that is too large is not taken: a broker may well take the file.
 
     Args:
         path: the file without `.bak`.
@@ -74,7 +75,11 @@ def load(path: str, files: Files) -> Table | None:
     """
     for candidate in with_backup(path):
         with ignore_unreadable(), contextlib.suppress(ValueError):
-            found = parse(read_text(candidate, files, "replace"))
+            try:
+                found = parse(read_text(candidate, files, "replace"))
+            except _TooMuchError as why:
+                _say_once(f"{one_line(candidate)}: {why}; so what is in it is not known, and no backup is taken")
+                return None
             if candidate != path:
                 say_of_backup(path, found, files)
             return found

@@ -24,6 +24,7 @@ from rmqstore_spark.store.format.system_topics import REVIVE_PREFIX, SCHEDULE_TO
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures import config
 from rmqstore_spark.store.structures.config import OffsetsByName, Table
+from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, sound_offsets
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.layout import find_store, place_to_write
 from rmqstore_spark.write.build.tails import Queue
@@ -48,7 +49,7 @@ class ConfigFrom:
     root: str
     topics: Mapping[str, Table]
     groups: Table
-    offsets: OffsetsByName
+    offsets: OffsetsByName | ConsumerOffsets
     delays: dict[int, int]
 
     @classmethod
@@ -66,8 +67,9 @@ class ConfigFrom:
         except NotAStoreError as why:
             raise NotAStoreError(f"option 'configFrom': {why}") from None
         kind = kind_with(root, files, "topics", "groups", "offsets")
-        tables = {name: _understood(root, name) for name in _NAMES}
-        members = {name: tables[name].get(config.MEMBERS[name], {}) for name in _NAMES}
+        understood = {name: _understood(root, name) for name in _NAMES}
+        tables = {name: table for name, table in understood.items() if not isinstance(table, ConsumerOffsets)}
+        members = {name: table.get(config.MEMBERS[name], {}) for name, table in tables.items()}
         topics = members["topics.json"]
         if kind is not None or not topics:
             path = os.path.join(root, "config", "topics.json") if kind is None else os.path.join(root, kind.path)
@@ -76,7 +78,7 @@ class ConfigFrom:
                 f"option 'configFrom': {path}: expected the broker's topics, found {found}; a configuration in RocksDB "
                 "is not read: remove the option"
             )
-        offsets = config.offsets_in([members[name] for name in config.OFFSETS])
+        offsets = _offsets([understood[name] for name in config.OFFSETS])
         delays = config.offsets_by_number(members["delayOffset.json"])
         return cls(root, topics, tables["subscriptionGroup.json"], offsets, delays)
 
@@ -113,15 +115,37 @@ class ConfigFrom:
         return {name: json.dumps(table, indent="\t").encode() for name, table in found.items()}
 
 
-def _understood(root: str, name: str) -> Table:
-    """The contents of a file of config/. Links are not followed: a link could lead to a file that is no broker's."""
-    table, why = config.read(root, name, Files().unlinked())
-    if why is not None:
+def _understood(root: str, name: str) -> Table | ConsumerOffsets:
+    """The contents of a file of config/; consumers' offsets where there are more than are parsed. Links are not
+    followed: a link could lead to a file that is no broker's."""
+    files = Files().unlinked()
+    taken = config.what_is_taken(root, name, files)
+    if not taken.is_too_large:
+        table, why = config.read(root, name, files)
+        if why is None:
+            return table
         raise OptionError(
             f"option 'configFrom': {why}; so the new store would lack what is in {name}: `rmqstore rebuild "
             "--config` on that store takes its backup, or says what is lost"
         )
-    return table
+    offsets = sound_offsets(os.path.join(root, "config", name), files) if name in config.OFFSETS else None
+    if offsets is None:
+        raise OptionError(
+            f"option 'configFrom': {taken.why_not}; so the new store would lack what is in {name}: remove the option, "
+            "and give the new store what it is to have of this file"
+        )
+    return offsets
+
+
+def _offsets(found: Iterable[Table | ConsumerOffsets]) -> OffsetsByName | ConsumerOffsets:
+    """The consumers' offsets: the first file with any counts."""
+    for each in found:
+        if isinstance(each, ConsumerOffsets):
+            if each:
+                return each
+        elif entries := each.get("offsetTable"):
+            return config.offsets_in([entries])
+    return {}
 
 
 @dataclass(frozen=True)
