@@ -145,3 +145,17 @@ def test_a_log_that_became_shorter(store: StoreBuilder, caplog: pytest.LogCaptur
     assert f"goes back to commitLogOffset {cut}, where the log ends now: should messages that were read up to " in (
         caplog.text
     )
+
+
+def test_a_store_that_is_away_while_a_batch_is_planned(
+    store: StoreBuilder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What that batch leaves out is told; the rest comes when the store is back."""
+    query, away = _query(store, failOnDataLoss=False, maxOffsetsPerTrigger=8), tmp_path.with_name("away")
+    assert query.trigger(before_reading=lambda: tmp_path.rename(away)) == []
+    (at,) = (place.position for place in query.at.stores.values())
+    assert f"{tmp_path}: this batch leaves out commitLogOffsets 0 to {at - 1}" in caplog.text
+    away.rename(tmp_path)
+    query.restart()
+    query.run()
+    assert _positions(query.rows) == [message.position for message in store.messages if message.position >= at]

@@ -178,6 +178,7 @@ class Follower:
                 store, to = self._to_the_end(store, to, since, is_sure)
             except (NotAStoreError, DataLossError) as why:
                 self._lose(why)
+                self._say_what_is_left_out(root, 0 if begin is None else begin.position, to.position)
                 continue
             faults = tuple(
                 (root, fault) for fault in store.faults if _meet(fault.start, fault.stop, since, to.position)
@@ -200,8 +201,7 @@ class Follower:
         except DataLossError as why:
             self._lose(why)
             left = before_loss(self._opened(store.root, store.files), to.position)
-            if (end := max(since, left.position)) < to.position:
-                self._warn(f"{store.root}: this batch leaves out commitLogOffsets {end} to {to.position - 1}")
+            self._say_what_is_left_out(store.root, max(since, left.position), to.position)
             return self._opened(store.root, store.files, left.position), StoreOffset(*left)
         end = self._past_mended(store, to)
         return (store, to) if end == to.position else (self._opened(store.root, store.files, end), StoreOffset(end))
@@ -292,6 +292,10 @@ class Follower:
         if self._target is not None and root in self._target:
             self._target[root] = reached  # the old target is gone
         return reached
+
+    def _say_what_is_left_out(self, root: str, begin: int, end: int) -> None:
+        if begin < end:
+            self._warn(f"{root}: this batch leaves out commitLogOffsets {begin} to {end - 1}")
 
     def _say_where_it_goes_on(self, root: str, was: int, position: int) -> None:
         """Log what is left out after a loss, or what may come twice."""
