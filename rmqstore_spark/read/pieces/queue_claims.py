@@ -148,7 +148,7 @@ class QueueClaims:
         if self._tags_codes is not None and queue.has_hashes_of_rows(self._selection.explodes):
             # A tags code that is no int is not a hash, but an address in consumequeue_ext/.
             is_hash = units.tags_codes == units.tags_codes.astype(np.int32)
-            keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash
+            keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash | queue.may_lack_hashes(units)
         kept = units if keep.all() else units.only(keep)
         return self._in_time(kept, narrow, reader) if ascends else kept
 

@@ -25,6 +25,8 @@ from rmqstore_spark.store.structures.proofs import Proof, proof_of
 UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
 FEW_UNITS = 128  # units that are read in one request rather than searched
 _NEAR = 32  # units that are read for nothing rather than a file opened once more
+_PAGE = 4096  # bytes: a disk has so many at a time of a file after a loss of power, each as old as it may be
+_CODE_SIZE = 8  # bytes of a tagsCode, a simple unit's last field
 _PROVED = 12  # bytes: position and size. A broker that is writing the unit may not have written what follows.
 _RECOVERED_FILES = 3  # of a queue
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 2048, 64 * 1024  # units per read in a walk along a queue: from small to large
@@ -428,6 +430,20 @@ class Queue:
     def has_hashes_of_rows(self, explodes: bool) -> bool:
         """Is a unit's tagsCode that of each row that its message gives? See offsets_of_rows()."""
         return self.topic != SCHEDULE_TOPIC
+
+    def may_lack_hashes(self, units: QueueBlock) -> npt.NDArray[np.bool_]:
+        """For each of some units, whether its tagsCode goes on in another page of the file, with zeros. After a loss of
+        power a disk has some pages as they were before, and such a unit is sound but for that."""
+        found = np.zeros(len(units), np.bool_)
+        some = np.flatnonzero(units.tags_codes & 0xFFFF == 0) if self.is_in_files else ()
+        if len(some):
+            numbers, firsts = units.numbers[some], np.array([file.first for file in self.in_files], np.int64)
+            begins = firsts[np.maximum(np.searchsorted(firsts, numbers, side="right") - 1, 0)]
+            here = _PAGE - (numbers - begins) * self.unit_size % _PAGE  # bytes up to the page's end
+            lost = UNIT_SIZE - here
+            codes = units.tags_codes[some].view(np.uint64) << (64 - 8 * np.clip(lost, 1, 8)).astype(np.uint64)
+            found[some] = (lost > 0) & (lost <= _CODE_SIZE) & (codes == 0)
+        return found
 
     # ---- the end
 

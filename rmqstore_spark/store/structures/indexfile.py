@@ -38,8 +38,10 @@ FILE_NAME = re.compile(r"[0-9]{17}")
 DEFAULT_SLOTS = DEFAULT_SIZES.slots  # tried first, as no file says how many slots it has
 
 _READ_AHEAD = 64 * 1024
+_PAGE = 4096  # bytes: what a disk has of a file after a loss of power is so many at a time, each as old as it may be
 _NEAR = 4096  # bytes between two items of a chain that are cheaper to read than to ask for twice
 _MOST_PROBES = 8192
+_ITEMS_AT_ONCE = 64 * 1024
 _MOST_TRIED = 64  # numbers of slots that bytes in a file suggest
 _SEARCHED = 4 * 1024 * 1024  # bytes at a time
 _FEW = 16  # up to so many hashes are looked up one by one, more of them all at once
@@ -275,9 +277,48 @@ class IndexReader:
             # An item in the chain of its slot proves the number of slots as well as the newest item would.
             if not (index.is_sure or items or len(found) or _leads(self._file, index)):
                 return None
+            found = np.concatenate([found, *self._behind_slots(index, hashes)])
         except (RmqStoreError, _BrokenError, struct.error):  # struct.error: the file has become shorter
             return None
         return np.unique(found)
+
+    def _behind_slots(self, index: IndexFile, hashes: Hashes) -> Iterator[Positions]:
+        """The physical offsets of these hashes' items that slots may not know, in a file that is not full.
+
+        A broker has files flushed once they are full. Before, a loss of power leaves of each page what it was at some
+        time: slots may be older than header and items. What was put in after the newest item that a page of slots knows
+        is looked at by itself; mostly some thousand items, as each page has its share.
+
+        Raises:
+            _BrokenError: items are lost.
+        """
+        count = self.header.index_count
+        if count >= index.items:
+            return
+        number = self._newest_known(index, hashes)
+        while (number := number + 1) < count:
+            items = self.item_array(index.slots, number, min(count - number, _ITEMS_AT_ONCE))
+            positions = items["position"].astype(np.int64)
+            is_there = (positions >= self.header.begin_position) & (positions <= self.header.end_position)
+            if not len(items) or not (is_there & (items != np.zeros((), _ITEM_FIELDS))).all():
+                raise _BrokenError
+            yield positions[np.isin(items["key_hash"], hashes)]
+            number += len(items) - 1
+
+    def _newest_known(self, index: IndexFile, hashes: Hashes) -> int:
+        """The number of the newest item that each page with slots of these hashes knows, or knows a newer one."""
+        pages = np.unique((HEADER.size + np.unique(hashes % index.slots).astype(np.int64) * SLOT.size) // _PAGE)
+        parts = np.split(pages, np.flatnonzero(np.diff(pages) * _PAGE > self._files.prices.gap) + 1)
+        spans = [(max(int(part[0]) * _PAGE, HEADER.size), (int(part[-1]) + 1) * _PAGE) for part in parts]
+        self._files.prefetch((self.path, start) for start, _ in spans)
+        known = self.header.index_count - 1
+        for start, stop in spans:
+            first = (start - HEADER.size) // SLOT.size
+            slots = self.slot_array(first, min((stop - start) // SLOT.size, index.slots - first))
+            begins = np.maximum(np.arange(start // _PAGE, stop // _PAGE) * _PAGE - start, 0) // SLOT.size
+            newest = np.maximum.reduceat(np.where(slots <= known, slots, 0), begins)
+            known = min(known, int(newest.min()))
+        return known
 
     def _one_by_one(self, index: IndexFile, slots: list[int]) -> Iterator[Item]:
         """All items of some slots' chains. Several chains are followed in step: where a request takes long, the next
