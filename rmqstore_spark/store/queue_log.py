@@ -11,11 +11,13 @@ import struct
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from native_io import FORMAT, Status
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError
 from rmqstore_spark.kept import kept
+from rmqstore_spark.store.brought import Brought, EachOnce, Found
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
@@ -26,26 +28,24 @@ from rmqstore_spark.store.structures.compaction import LostFile, QueueUnit, comp
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile, names_there
+from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
 from rmqstore_spark.store.structures.tiered import (
     QueuesOfTier,
     TieredQueue,
-    UnitGap,
     flat_start,
     last_tiered_units,
     seconds_since_unit,
     tiered_logs,
     tiered_unit_at,
     tiled_to,
-    unit_gaps,
 )
 from rmqstore_spark.store.structures.written import Record
 
 _BLOCK = 512 * 1024  # bytes
 _BROUGHT_WITHIN = 3.0  # seconds from the units of a full file to their messages, many times what a broker needs
 _LOOK_AGAIN_AFTER = 0.05  # seconds
-_BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
 _LOOKED_AT = 1 << 16  # messages at once
 _TILED_AFTER = 8  # messages that are looked at one by one, before the units are asked
 _MOST = (1 << 63) - 1
@@ -303,123 +303,33 @@ class TieredLog(QueueLog):
         others = (self if each.queue == self.queue else TieredLog(each, self.files) for each in self._logs_of_topic)
         return [queue for each in others for queue in each.queues_of_log()]
 
-    @kept
-    def brought_again(self) -> Sequence[tuple[int, int]]:
-        """The parts of the log that are in it once more, and halves of messages before such a part.
-
-        A broker goes on after the last unit. So one that was killed between the messages and their units brings these
-        messages again, behind what is there. Its units lead past the first ones.
-        """
-        if not self.log.extents:
-            return []
-        begin = self.log.extents[0].start
-        gaps = [gap for gap in self._gaps if gap.stop > begin]  # before that, messages have expired
-        if not all(map(self._is_proved, gaps)):  # units lie
-            return list(self._again_from(begin, self.log.extents[-1].stop))
-        found = [part for gap in gaps if gap.start < gap.stop for part in self._again_in(gap)]
-        return found + self._again_after_units()
-
-    def _is_proved(self, gap: UnitGap) -> bool:
-        """Does the log have the messages of both units just as these say, or is the step back proved?"""
-        if gap.stop < gap.start:
-            return self._is_passed_over(gap)
-        has_before = gap.before is None or self._has(gap.number - 1, gap.before, gap.start)
-        return has_before and self._has(gap.number, gap.stop)
+    def __reduce__(self) -> tuple[type[StoreRef], tuple[Any, ...]]:
+        return TieredRef, (replace(self.layout, segments=(), strays=()), self.files, self.brought)
 
     @kept
-    def _gaps(self) -> list[UnitGap]:
-        return list(unit_gaps(self.layout, self.files))
+    def brought(self) -> Brought:
+        """What a broker that was killed has brought again, or never."""
+        return Brought(
+            Found(
+                self.queue,
+                tuple(self.log.extents),
+                self.layout.units or "",
+                self._last_units[-1][0] + 1 if self._last_units else 0,
+                self.known,
+            ),
+            self.files,
+        )
 
-    def _never_brought(self) -> list[Damage]:
-        """The messages that are not there because a broker was killed that had written their units, of a file of units
-        that was full: it went on with the unit after them, at the place of the first one."""
-        lost: list[Damage] = []
-        for gap in self._gaps:
-            if gap.stop >= gap.start or (self.known[0] <= gap.over and gap.number <= self.known[1]):
-                continue
-            after = self._told_at(gap.stop)
-            if after and self._is_passed_over(gap):
-                lost.append(_passed_over(after[0], gap))
-        return lost
+    def past_damage(self, reader: SegmentReader) -> PastDamage:
+        """A reader of a segment with the damage in it, and each message once."""
+        return EachOnce(reader, self.queues, self.brought)
 
-    def _is_passed_over(self, gap: UnitGap) -> bool:
-        """Does the log have the message of the second unit directly after that of the last unit before its place?"""
-        before, after = self._told_at(gap.left), self._told_at(gap.stop)
-        return bool(before and after and before[1:] == (gap.over - 1, gap.stop) and after[1] == gap.number)
-
-    def _told_at(self, position: int) -> tuple[SegmentFile, int, int] | None:
-        """The file of this queue's message at a flat offset, its queue offset, and its end."""
-        for file in self.layout.segments:
-            if file.start <= position < file.start + file.size:
-                with self.reader(self._segment(file)) as reader:
-                    header = reader.header(position)
-                if header is not None and (header.topic, header.queue_id) == self.queue:
-                    return file, header.queue_offset, position + header.size
-        return None
-
-    def _has(self, number: int, position: int, end: int | None = None) -> bool:
-        """Does the log have the message of a queue offset at this flat offset, and does it end at `end`?"""
-        header = self.log.header(position)
-        if header is None or (header.topic, header.queue_id, header.queue_offset) != (*self.queue, number):
-            return False
-        return end is None or position + header.size == end
-
-    def _again_in(self, gap: UnitGap) -> Iterator[tuple[int, int]]:
-        """What is in the log once more, between the messages of two units that follow each other."""
-        for extent in self.log.extents:
-            begin, end = max(gap.start, extent.start), min(gap.stop, extent.stop)
-            if begin < end:
-                # Half a message and what follows it may look like a whole one, but for its bodyCRC.
-                with self.reader(extent.segment, verify_crc=True) as reader:
-                    if not reader.is_closed_at(begin):
-                        yield begin, self._again_until(reader, begin, end, gap.number)
-
-    def _again_until(self, reader: SegmentReader, at: int, end: int, number: int) -> int:
-        while at < end:
-            header = reader.header(at)
-            if header is None:  # half a message, which a broker was writing when it was killed
-                found = reader.find(at + 1, end)
-                at = end if found is None else found
-            elif (header.topic, header.queue_id) == self.queue and number <= header.queue_offset <= self._last_offset:
-                at += header.size
-            else:
-                break
-        return at
-
-    @kept
-    def _last_offset(self) -> int:
-        ends = ends_of(self)
-        return -1 if ends is None else ends[1].queue_offset
-
-    def _again_after_units(self) -> list[tuple[int, int]]:
-        """What is in the log once more, after the last message that has a unit."""
-        last = next(reversed(self._last_units), None)
-        if last is None or not self._has(last[0], last[1], last[1] + last[2]):
-            return []
-        start = last[1] + last[2]
-        return list(self._again_from(start, start + _BROUGHT_AT_ONCE, newest=last[0]))
-
-    def _again_from(self, start: int, stop: int, newest: int = -1) -> Iterator[tuple[int, int]]:
-        """The messages between two flat offsets that an earlier one there, or `newest`, shows to be there again."""
-        for extent in self.log.extents:
-            at, end = max(start, extent.start), min(stop, extent.stop)
-            if at >= end:
-                continue
-            with self.reader(extent.segment) as reader:
-                while at < end:
-                    header = reader.header(at)
-                    if header is None:
-                        found = reader.find(at + 1, end)
-                        at = end if found is None else found
-                        continue
-                    if (header.topic, header.queue_id) == self.queue:
-                        if header.queue_offset <= newest:
-                            yield at, at + header.size
-                        newest = max(newest, header.queue_offset)
-                    at += header.size
+    def never_brought(self) -> Iterator[Damage]:
+        """The messages that are missing though they have units. Reads all units."""
+        return self.brought.never()
 
     def _missing(self) -> list[Damage]:
-        return self.holes + self._never_brought() + self._lost_end()
+        return self.holes + self._lost_end()
 
     @kept
     def holes(self) -> list[Damage]:
@@ -595,6 +505,25 @@ class TieredLog(QueueLog):
         return fits or tiered_unit_at(self.layout, self.files, stop) is not None
 
 
+class TieredRef(StoreRef):
+    """A queue's log in a tiered store, as a task gets it.
+
+    Args:
+        brought: what the plan knows of messages that are there twice, or were never brought.
+    """
+
+    def __init__(self, layout: Layout, files: Files, brought: Brought) -> None:
+        super().__init__(layout, files)
+        self._brought = brought
+
+    def __reduce__(self) -> tuple[type[StoreRef], tuple[Any, ...]]:
+        return TieredRef, (self.layout, self.files, self._brought)
+
+    def past_damage(self, reader: SegmentReader) -> PastDamage:
+        """A reader of a segment with the damage in it, and each message once."""
+        return EachOnce(reader, self.queues, self._brought)
+
+
 class TieredLogUpTo(TieredLog):
     """A queue's log in a tiered store up to the end of a message: what comes after it is not looked at.
 
@@ -606,10 +535,13 @@ class TieredLogUpTo(TieredLog):
         super().__init__(layout, files)
         self._up_to = stop
 
-    @property
-    def brought_again(self) -> Sequence[tuple[int, int]]:
-        """None: of messages that are there twice, a stream has read the first."""
-        return ()
+    def __reduce__(self) -> tuple[type[StoreRef], tuple[Any, ...]]:
+        return StoreRef.__reduce__(self)
+
+    def past_damage(self, reader: SegmentReader) -> PastDamage:
+        """A reader of a segment with the damage in it: of messages that are there twice, a stream has read the
+        first."""
+        return PastDamage(reader, self.queues)
 
     def _missing(self) -> list[Damage]:
         return [hole for hole in self.holes if hole.start < self._up_to]
@@ -639,16 +571,6 @@ def _hole(before: SegmentFile, after: SegmentFile) -> Damage | None:
         f"{after.start}; the broker may still have these messages in its own store (option tiered)"
     )
     return Damage(after.path, stop, after.start, 0, reason, of_queue=True)
-
-
-def _passed_over(file: SegmentFile, gap: UnitGap) -> Damage:
-    """What a broker never brought, and went on after."""
-    reason = (
-        f"a hole in the log of this queue: there are units for queueOffset {gap.over} to {gap.number - 1}, and found "
-        f"queueOffset {gap.number} where the first of them would be: a broker was killed before it brought them; it "
-        "may still have them in its own store (option tiered)"
-    )
-    return Damage(file.path, gap.stop, gap.stop, gap.stop - file.start, reason, of_queue=True)
 
 
 def _cut(last: SegmentFile, stop: int, offsets: tuple[int, int]) -> Damage:
@@ -705,7 +627,8 @@ def ends_of(log: Snapshot) -> tuple[Header, Header] | None:
             first = None if at is None else reader.header(at)
         if first is not None:
             break
-    for extent in reversed(log.log.extents):
+    last = log.last_message
+    for extent in reversed(log.log.extents if last is None else ()):
         with log.reader(extent.segment) as reader:
             _, last = units_end(reader, extent.start, is_last=True)
         if last is not None:

@@ -1,9 +1,9 @@
 """The one handle on a store: planner and writer begin with a Snapshot, tasks have its StoreRef."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError
 from rmqstore_spark.garbage import collector_paused
@@ -63,7 +63,7 @@ class StoreRef:
         self.files = files
         self._offsets_by_topics: dict[frozenset[str], ConsumerOffsets | None] = {}
 
-    def __reduce__(self) -> tuple[type["StoreRef"], tuple[Layout, Files]]:
+    def __reduce__(self) -> tuple[type["StoreRef"], tuple[Any, ...]]:
         return StoreRef, (replace(self.layout, segments=(), strays=()), self.files)
 
     @property
@@ -285,9 +285,9 @@ class Snapshot(StoreRef):
         """
         return self._segments_of[0]
 
-    @property
-    def brought_again(self) -> Sequence[tuple[int, int]]:
-        """The parts of the log, by physical offsets, whose messages are in it once more: none in a commitlog."""
+    def never_brought(self) -> Iterable[Damage]:
+        """The messages that a read finds missing where others follow each other without a gap; none in a
+        commitlog."""
         return ()
 
     @property

@@ -168,7 +168,7 @@ def _ahead(store: Snapshot, bounds: ManyBounds) -> Iterator[Ahead]:
 def say_what_is_lost(store: Snapshot, facts: QueueFacts) -> None:
     """Say what the log has lost, as far as that is known where only queues are looked at: tables of queues tell of
     messages that are gone, or do not tell of some that were there."""
-    for fault in store.faults:
+    for fault in [*store.faults, *store.never_brought()]:
         say_passed_over(fault.place)
     if facts.ahead:
         first, count = facts.ahead[0], sum(each.messages for each in facts.ahead)

@@ -20,6 +20,8 @@ from support import flavours
 
 import rmqstore_spark
 from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, Store
+from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_log import TieredLog, find_logs
 
@@ -556,6 +558,119 @@ def test_messages_brought_again_that_have_no_units_yet(tmp_path: Path, rng: rand
     writer.write_segment(units[5:7], lag=2)
     assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(8)]
     assert [row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()] == []
+
+
+def test_each_part_of_a_log_is_judged_alike(tmp_path: Path, rng: random.Random) -> None:
+    """Tasks have parts of a log, and come to one answer together."""
+    local_store(tmp_path / "store", rng, 300)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    at = 0
+    for number in range(5):
+        count, lag = rng.randint(5, 9), rng.randint(1, 4)
+        path = writer.write_segment(units[at : at + count], lag=lag)
+        at += count
+        if number % 2:
+            begun = units[at][:28] + struct.pack(">q", writer.next) + units[at][36 : -rng.randrange(1, 60)]
+            path.write_bytes(path.read_bytes() + begun)
+            writer.next += len(begun)
+        at -= lag
+    end = writer.next
+    writer.write_segment(units[at : at + 4]).unlink()
+    writer.next = end
+    writer.write_segment(units[at + 4 :], lag=2)
+    for damaged in (False, True):
+        if damaged:
+            queue = rng.choice(sorted(writer.queue.iterdir()))
+            data = bytearray(queue.read_bytes())
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            queue.write_bytes(data)
+        (log,) = find_logs(str(tmp_path / "tier"), Files())
+        assert isinstance(log, TieredLog)
+        starts = [*positions_in(writer)]
+        whole: list[tuple[int, int]] = []
+        for extent in log.log.extents:
+            parts = [*log.brought.parts(extent.start, extent.stop)]
+            whole += [each if isinstance(each, tuple) else (each.start, each.start) for each in parts]
+            inside = [each for each in starts if extent.start <= each < extent.stop]
+            for begin, stop in itertools.pairwise([*inside, extent.stop]):
+                found = [*log.brought.parts(begin, stop)]
+                shown = {each for each in found if isinstance(each, tuple)}
+                kept = [(max(begin, a), min(stop, b)) for a, b in whole if max(begin, a) < min(stop, b)]
+                assert sum(b - a for a, b in shown) == sum(b - a for a, b in kept), (begin, stop)
+        told = [each for extent in log.log.extents for each in log.brought.parts(extent.start, extent.stop)]
+        holes = [each.reason for each in told if not isinstance(each, tuple)]
+        assert damaged or lag == 4 or (len(holes) == 1 and f"queueOffset {at + lag} to {at + 3}," in holes[0])
+
+
+def positions_in(writer: TierWriter) -> Iterator[int]:
+    """The positions of the messages in a queue's log, and of halves of them."""
+    for path in sorted(writer.log.iterdir(), key=lambda path: path.name[8:]):
+        data, start = path.read_bytes(), int(path.name[8:])
+        places = (struct.unpack_from(">q", data, at + 28)[0] for at in range(len(data) - 36))
+        yield from (start + at for at, place in enumerate(places) if place == start + at)
+
+
+def test_a_message_that_reaches_over_where_one_begins(tmp_path: Path, rng: random.Random) -> None:
+    """Half a message whose body is whole looks like a message, with what follows as its properties."""
+    local_store(tmp_path / "store", rng, 200)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    path = writer.write_segment(units[:8], lag=3)
+    begun = units[8][:28] + struct.pack(">q", writer.next) + units[8][36:-5]
+    path.write_bytes(path.read_bytes() + begun)
+    writer.next += len(begun)
+    writer.write_segment(units[5:])
+    assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(len(units))]
+
+
+def test_messages_brought_once_and_then_never_again(tmp_path: Path, rng: random.Random) -> None:
+    """Killed twice: after the messages 4 to 9, which have no units yet, and after the units of 6 to 11, whose messages
+    were to come again. So those of 6 to 9 are the only ones; the hole is told by its units."""
+    local_store(tmp_path / "store", rng, 200)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:10], lag=6)
+    writer.write_segment(units[4:6])
+    end = writer.next
+    writer.write_segment(units[6:12]).unlink()
+    writer.next = end
+    writer.write_segment(units[12:])
+    with pytest.raises(DamagedStoreError, match="units for queueOffset 6 to 11, and found queueOffset 12 where"):
+        rows_of(tmp_path / "tier")
+    rows = rows_of(tmp_path / "tier", mode="DROPMALFORMED")
+    assert sorted(row["queueOffset"] for row in rows) == [*range(10), *range(12, len(units))]
+
+
+def test_a_read_goes_by_its_plan(tmp_path: Path, rng: random.Random) -> None:
+    """What a broker brings again between plan and read does not count: of messages that are behind the plan's end, the
+    first ones are read."""
+    local_store(tmp_path / "store", rng, 200)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:8], lag=3)
+    reader = Store(tmp_path / "tier").messages(["queueOffset"])
+    writer.write_segment(units[5:])
+    assert [row["queueOffset"] for row in reader.read_all().to_pylist()] == [*range(8)]
+    assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(len(units))]
+
+
+def test_a_plan_costs_the_same_however_long_the_queues(tmp_path: Path, rng: random.Random) -> None:
+    costs = []
+    for count in (500, 2000):
+        store = local_store(tmp_path / f"{count}", rng, 1)
+        for number in range(count):
+            store.append("Long", rng.randbytes(200), keys=f"k{number}")
+        store.close()
+        tier = tmp_path / f"tier-{count}"
+        TierWriter(tier, "Long", 0).write_segment(tiered.queue_units(tmp_path / f"{count}")["Long", 0])
+        options = parse_options({"path": str(tier), "maxPartitionBytes": "30000"})
+        few = parse_options({"path": str(tier), "minPartitions": "3"})
+        costs.append([(found.files.requests, found.files.bytes) for found in (plan(options, puts_off=True), plan(few))])
+        assert len(plan(few).tasks) == 3
+    for (before, nbytes), (after, more) in zip(*costs, strict=True):
+        assert after <= before + 6
+        assert more <= nbytes + 16_000
 
 
 @pytest.mark.parametrize("files", ["one", "several"])

@@ -153,14 +153,12 @@ class LogEdge:
 def past_half(log: TieredLog, position: int) -> int | None:
     """Where the log goes on after the half of a message that a killed broker has left at a position; None where there
     is none."""
-    for begin, end in log.brought_again:
-        if begin <= position < end:
-            extent = log.log.extent_at(position)
-            if extent is not None:
-                with log.reader(extent.segment, verify_crc=True) as reader:
-                    found = reader.find(position + 1, extent.stop)
-                return extent.stop if found is None else found
-    return None
+    extent = log.log.extent_at(position)
+    if extent is None or not any(log.brought.again(position, position + 1)):
+        return None
+    with log.reader(extent.segment, verify_crc=True) as reader:
+        found = reader.find(position + 1, extent.stop)
+    return extent.stop if found is None else found
 
 
 def check_log(log: TieredLog, place: Reached) -> None:

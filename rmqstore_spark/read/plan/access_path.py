@@ -20,7 +20,7 @@ from rmqstore_spark.read.plan.index_evidence import Begun
 from rmqstore_spark.read.plan.index_join import NoIndexError
 from rmqstore_spark.read.plan.index_path import IndexPath
 from rmqstore_spark.read.plan.pack import Pieces
-from rmqstore_spark.read.plan.prune import each_once, in_time
+from rmqstore_spark.read.plan.prune import in_time
 from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE
 from rmqstore_spark.store.queue_coverage import claimed, coverage
@@ -85,7 +85,6 @@ def choose(
     if is_covered and store.queues.in_use and not (selection.explodes and unindexed_queues(store, selection)):
         covering = _CoveringPath(store, ranges)
         return Access(covering.name, covering.why, covering.pieces(selection, splitter), [])
-    ranges = each_once(store, ranges)
     unused: list[str] = []
     without = _Without(store, ranges, selection, trust)
     if ranges and (selection.names or selection.ids):

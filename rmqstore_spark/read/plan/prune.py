@@ -32,14 +32,6 @@ def ranges_of(store: Snapshot) -> list[Range]:
     return [Range(extent.segment, extent.start, extent.stop, store) for extent in store.log.extents]
 
 
-def each_once(store: Snapshot, ranges: list[Range]) -> list[Range]:
-    """The parts of ranges whose messages are not in the log once more."""
-    for begin, end in store.brought_again:
-        parts = ((r, part) for r in ranges for part in ((r.start, min(r.stop, begin)), (max(r.start, end), r.stop)))
-        ranges = [replace(r, start=start, stop=stop) for r, (start, stop) in parts if start < stop]
-    return ranges
-
-
 def pruned(store: Snapshot, selection: Selection, points: SplitPoints) -> list[Range]:
     """The parts of a store's log that can hold selected messages."""
     ranges = ranges_of(store)

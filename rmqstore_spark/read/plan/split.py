@@ -212,7 +212,7 @@ class _NamedUnits:
         if not self._queues:
             self._learn(whole, reader)
         if not self._queues and self._ranges == 1:
-            self._take(itertools.islice(self._store.queues.some(), _QUEUES_TO_TRY))
+            self._take(itertools.islice(self._store.stored_queues.some(), _QUEUES_TO_TRY))
         return bool(self._queues)
 
     def are_live_in(self, whole: Range) -> bool:
@@ -270,7 +270,7 @@ class _NamedUnits:
         allowed = _QUEUES_TO_TRY + self._ranges // _RANGES_PER_QUEUE - len(self._tried)
         new = new[: min(allowed, _QUEUES_TO_SPLIT_BY)]
         self._tried.update(new)
-        return self._take(queue for name in new for queue in self._store.queues.all_of_queue(*name))
+        return self._take(queue for name in new for queue in self._store.stored_queues.all_of_queue(*name))
 
     def _take(self, queues: Iterable[Queue]) -> bool:
         """Take those of some queues that have a unit; False when none has."""

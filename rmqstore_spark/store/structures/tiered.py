@@ -15,9 +15,9 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,10 @@ MESSAGES, QUEUES = "COMMIT_LOG", "CONSUME_QUEUE"
 _PARTS = {MESSAGES, QUEUES}
 _NAME = re.compile(r"([0-9a-f]{8})([0-9]{20})")
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
+_FEW_UNITS = 256
 _SOME_UNITS = 4096
 _MANY_UNITS = 128 * 1024
+Numbers: TypeAlias = npt.NDArray[np.int64]
 _LEVELS = 2  # above a broker's directory: the tier, and the cluster in it
 
 
@@ -140,9 +142,11 @@ class QueuesOfTier(ConsumeQueues):
 
 def tiered_queue_files(layout: Layout, files: Files) -> list[tuple[str, int]]:
     """The files with the 20-byte units of a queue's log, each with the flat offset that it begins with, in order."""
-    if not layout.segments or layout.units is None:
-        return []
-    directory = layout.units
+    return [] if not layout.segments or layout.units is None else unit_files(layout.units, files)
+
+
+def unit_files(directory: str, files: Files) -> list[tuple[str, int]]:
+    """The files of units in a queue's directory of them; as of tiered_queue_files()."""
     found = [(start, name) for name in names_there(directory, files) if (start := flat_start(name)) is not None]
     return [(os.path.join(directory, name), start) for start, name in sorted(found)]
 
@@ -163,54 +167,32 @@ def last_tiered_units(layout: Layout, files: Files) -> list[tuple[int, int, int]
     return list(zip(itertools.count(number), units["position"].tolist(), units["size"].tolist(), strict=False))
 
 
-class UnitGap(NamedTuple):
-    """Two units that follow each other, and whose messages do not; or the first unit, whose message does not begin the
-    log.
+def units_from(
+    unit_files: Sequence[tuple[str, int]], files: Files, number: int, stop: int
+) -> Iterator[tuple[int, Numbers, Numbers]]:
+    """The units from a number on: the number of the first of some, and where the messages of these begin and end, as
+    they say.
 
-    Attributes:
-        number: the queue offset of the second one.
-        before: the flat offset of the first message; None where there is none.
-        start, stop: the flat offsets of its end, or of the log's beginning, and of the second message, which may be
-            before it.
-        over: where it is, the queue offset of the first message that has its unit there or behind.
-        left: where it is, the flat offset of the message before that one; -1 where no unit says it.
+    Args:
+        unit_files: as of unit_files().
+        stop: the number after the last unit.
     """
-
-    number: int
-    before: int | None
-    start: int
-    stop: int
-    over: int
-    left: int
-
-
-def unit_gaps(layout: Layout, files: Files) -> Iterator[UnitGap]:
-    """The gaps and the steps back in a queue's log, as its units claim. Reads all units."""
-    known, first = np.empty(0, UNIT), -1  # the units before, and the queue offset of the first of them
-    for path, begin in tiered_queue_files(layout, files):
+    some = _FEW_UNITS
+    for path, begin in unit_files:
+        first = begin // UNIT.itemsize
+        if first >= stop:
+            return
         with files.file(path) as file:
-            for start in range(0, file.size // UNIT.itemsize, _MANY_UNITS):
-                count = min(_MANY_UNITS, file.size // UNIT.itemsize - start)
-                data = file.read(start * UNIT.itemsize, count * UNIT.itemsize)
+            end = min(first + file.size // UNIT.itemsize, stop)
+            at = max(number, first)
+            while at < end:
+                data = file.read((at - first) * UNIT.itemsize, min(some, end - at) * UNIT.itemsize)
                 units = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
-                number = begin // UNIT.itemsize + start
-                if first < 0 and len(units) and layout.segments[0].start < units["position"][0]:
-                    yield UnitGap(number, None, layout.segments[0].start, int(units["position"][0]), number, -1)
-                if first + len(known) != number:
-                    known, first = known[:0], number
-                units = np.concatenate([known, units])
-                yield from _gaps_of(units, first, max(1, len(known)))
-                known, first = units[-_MANY_UNITS:], first + len(units) - len(units[-_MANY_UNITS:])
-
-
-def _gaps_of(units: npt.NDArray[np.void], first: int, since: int) -> Iterator[UnitGap]:
-    """The gaps of some units before those from number `since` on."""
-    positions = units["position"].astype(np.int64)
-    ends = positions + units["size"]
-    for at in (since + np.flatnonzero(ends[since - 1 : -1] != positions[since:])).tolist():
-        over = int(np.argmax(positions[:at] >= positions[at])) if positions[at] < ends[at - 1] else at
-        before, left = int(positions[at - 1]), int(positions[over - 1]) if over else -1
-        yield UnitGap(first + at, before, int(ends[at - 1]), int(positions[at]), first + over, left)
+                if not len(units):
+                    break
+                starts = units["position"].astype(np.int64)
+                yield at, starts, starts + units["size"]
+                at, some = at + len(units), min(4 * some, _MANY_UNITS)
 
 
 def tiled_to(layout: Layout, files: Files, number: int, start: int) -> tuple[int, int]:

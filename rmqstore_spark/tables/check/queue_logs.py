@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from native_io import java_hashes
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError
-from rmqstore_spark.read.pieces.task import Range
-from rmqstore_spark.read.plan.prune import each_once
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_log import CompactionLog, QueueLog, TieredLog, queue_logs_of
@@ -155,14 +153,13 @@ def _check_log(
 def _read(log: QueueLog, extent: Extent) -> Iterator[pa.RecordBatch | Damage]:
     builder = BatchBuilder(_COLUMNS, _BUDGET)
     with log.reader(extent.segment, verify_crc=True) as reader:
-        for part in each_once(log, [Range(extent.segment, extent.start, extent.stop, log)]):
-            for damage in log.past_damage(reader).decode(part.start, part.stop, builder):
-                if damage is not None:
-                    if builder.decoder.rows:
-                        yield builder.finish()
-                    yield damage
-                elif builder.is_full:
+        for damage in log.past_damage(reader).decode(extent.start, extent.stop, builder):
+            if damage is not None and damage.start < damage.stop:  # else the units tell that messages are missing
+                if builder.decoder.rows:
                     yield builder.finish()
+                yield damage
+            elif builder.is_full:
+                yield builder.finish()
         if builder.decoder.rows:
             yield builder.finish()
 
