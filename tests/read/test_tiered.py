@@ -642,6 +642,23 @@ def test_messages_brought_once_and_then_never_again(tmp_path: Path, rng: random.
     assert sorted(row["queueOffset"] for row in rows) == [*range(10), *range(12, len(units))]
 
 
+def test_messages_brought_twice_and_then_never_again(tmp_path: Path, rng: random.Random) -> None:
+    """Message 5 comes with two kills, and has its unit from a third one, which lost it: one of the two is a row."""
+    local_store(tmp_path / "store", rng, 200)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:6], lag=3)
+    writer.write_segment(units[3:6], lag=2)
+    writer.write_segment(units[4:5])
+    end = writer.next
+    writer.write_segment(units[5:7]).unlink()
+    writer.next = end
+    writer.write_segment(units[7:])
+    for nbytes in (1, 1 << 20):
+        rows = rows_of(tmp_path / "tier", mode="DROPMALFORMED", maxPartitionBytes=nbytes)
+        assert sorted(row["queueOffset"] for row in rows) == [*range(6), *range(7, len(units))]
+
+
 def test_a_read_goes_by_its_plan(tmp_path: Path, rng: random.Random) -> None:
     """What a broker brings again between plan and read does not count: of messages that are behind the plan's end, the
     first ones are read."""
