@@ -96,7 +96,11 @@ class Found(NamedTuple):
 
 
 class Brought:
-    """Tells what is in a queue's log twice, or was never brought there. For one thread at a time."""
+    """Tells what is in a queue's log twice, or was never brought there. For one thread at a time.
+
+    Large because sound units, rows of them and what is between them are asked of the same open segments, and each step
+    of a judgement goes back to the ones before.
+    """
 
     def __init__(self, found: Found, files: Files) -> None:
         self._found = found

@@ -116,6 +116,9 @@ class IndexFile:
 class IndexReader:
     """One index file, open. A context manager.
 
+    Large because look-ups, and what shows that a file has lost items, share the header and the slots as they were when
+    the file was opened.
+
     Attributes:
         path: the file.
         header: as it was when the file was opened; what a broker adds later is not seen.
