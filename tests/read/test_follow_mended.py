@@ -83,6 +83,24 @@ def test_damage_that_was_left_out_is_mended(store: StoreBuilder) -> None:
     assert _positions(query.rows) == [message.position for message in store.messages if message != last]
 
 
+def test_a_cut_file_is_mended_where_a_message_has_zeros(store: StoreBuilder) -> None:
+    """The place that was read up to is in the queueOffset of a message, 0: that is not the end of the log."""
+    query = _query(store, mode="DROPMALFORMED")
+    query.trigger()
+    store.append(topic="New", body=b"the queue's first message")
+    store.flush()
+    path, first = store.segment(store.end), store.messages[-1]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: first.position % store.segment_size + 22])
+    query.clock.pass_(5)
+    query.run()
+    path.write_bytes(whole)
+    _add(store, 3)
+    query.clock.pass_(5)
+    query.run()
+    assert _positions(query.rows) == [message.position for message in store.messages if message != first]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_last_message_that_was_read_is_damaged(
     store: StoreBuilder, mode: str, caplog: pytest.LogCaptureFixture

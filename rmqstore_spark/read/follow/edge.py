@@ -224,13 +224,16 @@ class Edge:
                 return reached
         with store.reader(segment) as reader:
             is_same, following = _peek(reader, reached)
+            has_grown = reader.file_end > segment.start + segment.size  # a cut file that was mended, or a copy
         if not is_same and reached.last is not None:
             found = mark_at(store, reached.last.position)
             raise _changed(store, reached, _another(reached.last, found), may_be_damage=found is None)
         if not any(following):
             self._patience = _SECONDS
             # A log that goes on in the next segment has lost the rest of this one.
-            if self._is_due() and (self._started() != self._was_started or self._begins_with_unit(segment.end)):
+            if self._is_due() and (
+                has_grown or self._started() != self._was_started or self._begins_with_unit(segment.end)
+            ):
                 return self._search()
             return reached
         # A broker that has started may have cut the log before what stands here.
