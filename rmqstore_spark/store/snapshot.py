@@ -360,6 +360,12 @@ class Snapshot(StoreRef):
     def _log_end(self) -> LogEnd:
         return LogEnd(self.layout, self.segments, self.queues, self.files)
 
+    @kept
+    def may_have_old_pages(self) -> bool:
+        """May the broker have ended with a loss of power? Then a disk has some pages of files as they were long before.
+        A process that runs sees all that was written, and a clean stop waits until the disk has it."""
+        return self.layout.abort and not self.files.is_locked(self.layout.lock)
+
     @property
     def end(self) -> int:
         """The physical offset where the log ends."""

@@ -165,7 +165,8 @@ def _begun(store: Snapshot, selection: Selection) -> FileEvidence:
         price = sum(look_up_price(size, len(hashes), store.files) for size in paths.values())
         if price >= sum(segment.size for segment in store.segments):
             return FileEvidence()
-        found = examine(store.files, log, list(paths)[: store.files.prices.concurrency + 1], is_asked, hashes)
+        some = list(paths)[: store.files.prices.concurrency + 1]
+        found = examine(store.files, log, some, is_asked, hashes, may_have_old_pages=store.may_have_old_pages)
     except RmqStoreError:  # the error comes again where the file is needed
         return FileEvidence()
     look_ups = {path: each for path, each in found.look_ups.items() if isinstance(each, LookUp)}
@@ -193,6 +194,8 @@ def examine(
     is_asked: Callable[[Header], bool],
     hashes: Hashes,
     known: FileEvidence | None = None,
+    *,
+    may_have_old_pages: bool,
 ) -> FileEvidence:
     """Look hashes up in index files, and look in the log where files begin and end. Each file is opened once.
 
@@ -201,13 +204,14 @@ def examine(
         paths: all files, in order.
         is_asked: whether a file with that header is examined.
         known: earlier evidence for these hashes.
+        may_have_old_pages: see IndexReader.
 
     Returns:
         The evidence, including the known one.
     """
     found = known or FileEvidence()
     for first in range(0, len(paths), _AT_ONCE):
-        found = _examine(files, log, paths[first : first + _AT_ONCE], is_asked, hashes, found)
+        found = _examine(files, log, paths[first : first + _AT_ONCE], is_asked, hashes, found, may_have_old_pages)
     return found
 
 
@@ -218,9 +222,10 @@ def _examine(
     is_asked: Callable[[Header], bool],
     hashes: Hashes,
     known: FileEvidence,
+    may_have_old_pages: bool,
 ) -> FileEvidence:
     with contextlib.ExitStack() as stack:
-        opened = _all_opened(files, paths, known.headers)
+        opened = _all_opened(files, paths, known.headers, may_have_old_pages)
         readers = [stack.enter_context(each) for each in opened.values() if isinstance(each, IndexReader)]
         there = [reader for reader in readers if not reader.is_empty]
         asked = [reader for reader in there if is_asked(reader.header)]
@@ -242,7 +247,7 @@ def _examine(
 
 
 def _all_opened(
-    files: Files, paths: Sequence[str], headers: Mapping[str, Header | RmqStoreError]
+    files: Files, paths: Sequence[str], headers: Mapping[str, Header | RmqStoreError], may_have_old_pages: bool
 ) -> dict[str, IndexReader | RmqStoreError]:
     """Some files by path, open, or the errors that kept them from being read.
 
@@ -250,13 +255,15 @@ def _all_opened(
         headers: the headers of those files that were opened before.
     """
     files.prefetch((path, 0) for path in paths if path not in headers)
-    works = [functools.partial(_opened, files, path, headers.get(path)) for path in paths]
+    works = [functools.partial(_opened, files, path, headers.get(path), may_have_old_pages) for path in paths]
     return dict(zip(paths, files.schedule.mapped(_done, works), strict=True))
 
 
-def _opened(files: Files, path: str, header: Header | RmqStoreError | None) -> IndexReader | RmqStoreError:
+def _opened(
+    files: Files, path: str, header: Header | RmqStoreError | None, may_have_old_pages: bool = False
+) -> IndexReader | RmqStoreError:
     try:
-        return IndexReader(path, files, header if isinstance(header, Header) else None)
+        return IndexReader(path, files, header if isinstance(header, Header) else None, may_have_old_pages)
     except RmqStoreError as error:
         return error
 

@@ -187,7 +187,7 @@ class Join:
         if isinstance(found, RmqStoreError):
             raise found
         if found is None or not (is_next or found.file.is_sure):
-            with IndexReader(path, self._store.files, header) as reader:
+            with IndexReader(path, self._store.files, header, self._store.may_have_old_pages) as reader:
                 found = self._look_ups[path] = self._checked(reader, found)
         if found.positions is None:
             raise NoIndexError(f"index: {path}: a hash chain is broken")

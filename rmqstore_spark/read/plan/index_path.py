@@ -107,7 +107,10 @@ class IndexPath:
             return is_timely and _meets(header, ranges)
 
         known = replace(begun, headers=self._headers)
-        found = examine(store.files, store.log, list(self._paths), is_asked, self._names.hashes, known)
+        hashes, may_be_old = self._names.hashes, store.may_have_old_pages
+        found = examine(
+            store.files, store.log, list(self._paths), is_asked, hashes, known, may_have_old_pages=may_be_old
+        )
         unused = [f"index: {each}" for each in found.headers.values() if not isinstance(each, Header)]
         there = [(path, each) for path, each in found.headers.items() if isinstance(each, Header)]
         there = [(path, header) for path, header in there if header.index_count > 1]

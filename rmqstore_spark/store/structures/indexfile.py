@@ -127,14 +127,16 @@ class IndexReader:
     Args:
         files: how to reach files, and where requests and bytes are counted.
         header: the file's header, if read before.
+        may_have_old_pages: whether the broker may have ended with a loss of power (Snapshot.may_have_old_pages).
 
     Raises:
         RmqStoreError: the file cannot be read, or has no header.
     """
 
-    def __init__(self, path: str, files: Files, header: Header | None = None) -> None:
+    def __init__(self, path: str, files: Files, header: Header | None = None, may_have_old_pages: bool = False) -> None:
         self.path = path
         self._files = files
+        self._may_have_old_pages = may_have_old_pages
         self._file = files.file(path)
         try:
             self.size = self._file.size
@@ -280,7 +282,8 @@ class IndexReader:
             # An item in the chain of its slot proves the number of slots as well as the newest item would.
             if not (index.is_sure or items or len(found) or _leads(self._file, index)):
                 return None
-            found = np.concatenate([found, *self._behind_slots(index, hashes)])
+            if self._may_have_old_pages:
+                found = np.concatenate([found, *self._behind_slots(index, hashes)])
         except (RmqStoreError, _BrokenError, struct.error):  # struct.error: the file has become shorter
             return None
         return np.unique(found)
@@ -290,7 +293,7 @@ class IndexReader:
 
         A broker has files flushed once they are full. Before, a loss of power leaves of each page what it was at some
         time: slots may be older than header and items. What was put in after the newest item that a page of slots knows
-        is looked at by itself; mostly some thousand items, as each page has its share.
+        is looked at by itself: some thousand items where hashes are spread evenly, far more where they are not.
 
         Raises:
             _BrokenError: items are lost.
