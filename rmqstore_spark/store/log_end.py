@@ -205,10 +205,12 @@ class LogEnd:
 
     def _reader(self, index: int) -> SegmentReader:
         """The reader of a segment. It stays open until another segment's is asked for: most calls read in one segment,
-        which seven steps would open otherwise."""
-        if self._held is None or self._held[0] != index:
+        which seven steps would open otherwise. Where requests take long it is opened for each step, as only a file that
+        is opened anew knows what was brought for another one meanwhile."""
+        if self._held is None or self._held[0] != index or self._files.is_slow:
             self._let_go()
             self._held = index, self._open(index)
+        self._held[1].begin_anew()
         return self._held[1]
 
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:

@@ -7,9 +7,13 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from oracle.stores import StoreBuilder
 from support import reading
+
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.indexfile import IndexReader
 
 PAGE = 4096
 COLUMNS = ["topic", "tags", "keys", "commitLogOffset"]
@@ -81,3 +85,10 @@ def test_an_old_page_of_a_queue_hides_no_tag(grown: tuple[StoreBuilder, dict[Pat
         for prices in (None, reading.FREE):
             assert _found(builder.root, prices, subscribe="TopicA", tags="t1") == wanted, at
     assert pages == 2
+
+
+def test_no_hash_is_looked_up(grown: tuple[StoreBuilder, dict[Path, bytes]]) -> None:
+    with IndexReader(str(grown[0].index_file(0)), Files(), may_have_old_pages=True) as reader:
+        found = reader.lookup(reader.check(), np.array([], np.int32))
+    assert found is not None
+    assert not len(found)

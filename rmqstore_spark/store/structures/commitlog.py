@@ -111,6 +111,10 @@ class SegmentReader:
         """Close the file. Runs that were read become invalid."""
         self._window.close()
 
+    def begin_anew(self) -> None:
+        """What is read next need not go on from what was read: no more is read ahead than at first."""
+        self._window.begin_anew()
+
     # ---- bytes
 
     @property

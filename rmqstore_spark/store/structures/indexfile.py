@@ -299,7 +299,7 @@ class IndexReader:
             _BrokenError: items are lost.
         """
         count = self.header.index_count
-        if count >= index.items:
+        if count >= index.items or not len(hashes):
             return
         number = self._newest_known(index, hashes)
         while (number := number + 1) < count:

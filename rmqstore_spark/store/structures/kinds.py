@@ -66,9 +66,9 @@ def is_rocksdb(directory: str, files: Files) -> bool:
     """Is a directory a RocksDB? Also one that has lost its CURRENT, which whoever opens it tells. Among topics, which
     may be very many, another file is looked for then, not all names."""
     is_of_topics = os.path.basename(directory) == _OF_TOPICS
-    for sign in (_ROCKSDB, _IDENTITY) if is_of_topics else (_ROCKSDB,):
-        path = os.path.join(directory, sign)
-        if files.exists(path):
+    signs = [os.path.join(directory, name) for name in ((_ROCKSDB, _IDENTITY) if is_of_topics else (_ROCKSDB,))]
+    for path, is_there in zip(signs, files.schedule.mapped(files.exists, signs), strict=True):
+        if is_there:
             return not files.is_directory(path)
     if is_of_topics:
         return False

@@ -59,6 +59,10 @@ class Window:
         if len(buffer) == WINDOW_SIZE and len(_spares) < _MOST_SPARES:
             _spares.append(buffer)
 
+    def begin_anew(self) -> None:
+        """What is shown next need not go on from what was shown: no more is read ahead than at first."""
+        self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
+
     def expect(self, start: int, stop: int) -> None:
         """Announce that the bytes [start, stop) are shown next, from start to end, if nothing in them stops the
         reading."""
