@@ -30,7 +30,7 @@ from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, damage_in
 from rmqstore_spark.store.structures.tiered import Numbers, TieredQueue, unit_files, units_from
 
-_BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
+BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
 _PLACE, _PLACE_SIZE = 28, 8  # of the physicalOffset in a message
 _ALL = (1 << 63) - 1
 
@@ -260,7 +260,7 @@ class Brought:
             if after is not None:
                 yield _Between(before.end, after.start, before, after, after.number == before.number + 1)
             elif before.number == self._found.units_end - 1:
-                yield _Between(before.end, min(end, before.end + _BROUGHT_AT_ONCE), before, None)
+                yield _Between(before.end, min(end, before.end + BROUGHT_AT_ONCE), before, None)
             else:
                 yield _Between(before.end, end, before, None)
             sound = after
@@ -336,7 +336,7 @@ class Brought:
         among others that are there once more?"""
         before = self._last_sound(min(number, self._found.units_end) - 1, least)
         after, _ = self._next_sound(number + 1, before.end)
-        stop = before.end + _BROUGHT_AT_ONCE if after is None else after.start
+        stop = before.end + BROUGHT_AT_ONCE if after is None else after.start
         if number in self._numbers_in(before.end, stop):
             return True
         others = (each for each in self._all_between(least.end, before.end) if each.start >= least.end)

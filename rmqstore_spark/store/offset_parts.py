@@ -105,6 +105,8 @@ def _part(store: Snapshot, queue: Queue, offsets: Offsets) -> list[tuple[int, in
         if unit is None:
             return None
         stop = unit.position + unit.size
+    else:
+        start = min(start, store.first_unqueued)
     return [(start, stop)]
 
 

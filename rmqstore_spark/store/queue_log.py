@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from native_io import FORMAT, Status
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.brought import Brought, EachOnce, Found
+from rmqstore_spark.store.brought import BROUGHT_AT_ONCE, Brought, EachOnce, Found
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
@@ -108,12 +108,16 @@ class QueueLog(Snapshot):
         if span is None or (span[0] <= 0 and span[1] >= _MOST):
             return [span is not None] * len(starts)
         least, most = span
-        headers = map(self.log.header, starts)
-        firsts = [None if header is None else header.queue_offset for header in headers]
+        firsts = list(map(self._number_at, starts))
         return [
             (first is None or first <= most) and (after is None or after > least)
             for first, after in zip(firsts, [*firsts[1:], None], strict=False)
         ]
+
+    def _number_at(self, position: int) -> int | None:
+        """The queue offset of the message at a physical offset, if all later ones have higher queue offsets."""
+        header = self.log.header(position)
+        return None if header is None else header.queue_offset
 
     def queues_of_log(self) -> list[LogQueue]:
         """The queue that this log is of."""
@@ -298,6 +302,31 @@ class TieredLog(QueueLog):
         """Is this the topic's first queue?"""
         return self._logs_of_topic[0].queue == self.queue
 
+    def may_hold(self, starts: Sequence[int], asked: AskedOffsets) -> list[bool]:
+        """As of QueueLog."""
+        found, span = super().may_hold(starts, asked), asked(*self.queue)
+        if span is None or span[1] < self._units_end:
+            return found
+        return [may or after > self.first_unqueued for may, after in zip(found, [*starts[1:], _MOST], strict=True)]
+
+    def _number_at(self, position: int) -> int | None:
+        # Only where a unit leads to it: after another one a broker that was killed may go on with lower numbers.
+        number = super()._number_at(position)
+        queue = self.stored_queues.queue(*self.queue)
+        unit = None if number is None or queue is None else queue.unit(number)
+        return None if unit is None or unit.position != position else number
+
+    @property
+    def first_unqueued(self) -> int:
+        """As of Snapshot. Messages whose broker was killed, then killed again before it had brought all of them again,
+        are before the queue's last ones, by no more than what it has under way."""
+        return max(0, self._last_units[-1][1] - BROUGHT_AT_ONCE) if self._last_units else 0
+
+    @property
+    def _units_end(self) -> int:
+        """The number after the last unit."""
+        return self._last_units[-1][0] + 1 if self._last_units else 0
+
     def queues_of_topic(self) -> list[LogQueue]:
         """The queues of the topic, each as its own log has it."""
         others = (self if each.queue == self.queue else TieredLog(each, self.files) for each in self._logs_of_topic)
@@ -314,7 +343,7 @@ class TieredLog(QueueLog):
                 self.queue,
                 tuple(self.log.extents),
                 self.layout.units or "",
-                self._last_units[-1][0] + 1 if self._last_units else 0,
+                self._units_end,
                 self.known,
             ),
             self.files,

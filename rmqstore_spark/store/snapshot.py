@@ -360,6 +360,12 @@ class Snapshot(StoreRef):
     def _log_end(self) -> LogEnd:
         return LogEnd(self.layout, self.segments, self.queues, self.files)
 
+    @property
+    def first_unqueued(self) -> int:
+        """A physical offset before which no message is that its queue does not have yet: such messages come after the
+        queue's last one, but in logs that are told."""
+        return (1 << 63) - 1
+
     @kept
     def may_have_old_pages(self) -> bool:
         """May the broker have ended with a loss of power? Then a disk has some pages of files as they were long before.

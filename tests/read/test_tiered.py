@@ -659,6 +659,25 @@ def test_messages_brought_twice_and_then_never_again(tmp_path: Path, rng: random
         assert sorted(row["queueOffset"] for row in rows) == [*range(6), *range(7, len(units))]
 
 
+def test_queue_offsets_of_a_killed_broker(tmp_path: Path, rng: random.Random) -> None:
+    """A file may begin with a higher queue offset than it goes on with, and the last messages, which have no unit, may
+    stand before messages that have one."""
+    local_store(tmp_path / "store", rng, 300)
+    units = tiered.queue_units(tmp_path / "store")["A", 0][:30]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:15], lag=5)
+    path = writer.write_segment(units[15:17], lag=2)
+    following = writer.write_segment(units[10:20])
+    path.write_bytes(path.read_bytes() + following.read_bytes())
+    following.unlink()
+    writer.write_segment(units[20:], lag=10)
+    writer.write_segment(units[20:22])
+    for least, after in itertools.combinations(range(0, 31, 3), 2):
+        starts, stops = (json.dumps({"A": {"0": number}}) for number in (least, after))
+        rows = rows_of(tmp_path / "tier", startingOffsets=starts, endingOffsets=stops)
+        assert sorted(row["queueOffset"] for row in rows) == [*range(least, after)]
+
+
 def test_a_read_goes_by_its_plan(tmp_path: Path, rng: random.Random) -> None:
     """What a broker brings again between plan and read does not count: of messages that are behind the plan's end, the
     first ones are read."""
