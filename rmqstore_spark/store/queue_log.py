@@ -307,7 +307,7 @@ class TieredLog(QueueLog):
         found, span = super().may_hold(starts, asked), asked(*self.queue)
         if span is None or span[1] < self._units_end:
             return found
-        return [may or after > self.first_unqueued for may, after in zip(found, [*starts[1:], _MOST], strict=True)]
+        return [may or after > self.first_unqueued for may, after in zip(found, [*starts[1:], _MOST], strict=False)]
 
     def _number_at(self, position: int) -> int | None:
         # Only where a unit leads to it: after another one a broker that was killed may go on with lower numbers.
