@@ -314,16 +314,19 @@ class Brought:
         """Is a message that was found between two sound units in the log once more: where its unit says, or among the
         messages whose units are wrong, in its place?"""
         number, before, after = header.queue_offset, between.before, between.after
-        if number in kept_ones or (before is not None and number <= before.number):
+        if number in kept_ones:
             return True
+        found = self._sound_unit(number)
+        if before is not None and number <= before.number:  # or it is damaged, and was another number
+            return found is not None and self._is_same(header, found.start, found.end - found.start)
         if after is None or number < after.number:
             return False
-        found = self._sound_unit(number)
         if found is None:
             return self._is_later(number, after)
-        return between.is_direct or self._bytes(header.position, header.size) == self._bytes(
-            found.start, found.end - found.start
-        )
+        return between.is_direct or self._is_same(header, found.start, found.end - found.start)
+
+    def _is_same(self, header: Header, start: int, size: int) -> bool:
+        return self._bytes(header.position, header.size) == self._bytes(start, size)
 
     def _bytes(self, start: int, size: int) -> bytes:
         """A message, without its own place."""
