@@ -174,7 +174,7 @@ class Brought:
         reader = self._reader(self._found.extents[index].segment)
         with reader.unchecked():
             header = reader.header(position)
-        return header if header is not None and (header.topic, header.queue_id) == self._found.queue else None
+        return header if header is not None and self._is_own(header) else None
 
     @kept
     def _unit_files(self) -> list[tuple[str, int]]:
@@ -223,14 +223,14 @@ class Brought:
     def _next_sound(self, number: int, position: int) -> tuple[_Sound | None, bool]:
         """The first sound unit from a number on whose message does not begin before a flat offset; and whether the
         unit before is of a message that ends before that, or is not there."""
-        stop, before = self._found.extents[-1].stop, (number - 1, 0, 0)
+        stop, before = self._found.extents[-1].stop, (0, 0)
         for first, starts, ends in self._units_from(number):
             for at in np.flatnonzero((starts >= position) & (starts < stop)).tolist():
                 found = self._sound(first + at, int(starts[at]))
                 if found is not None:
-                    _, begin, end = (0, int(starts[at - 1]), int(ends[at - 1])) if at else before
+                    begin, end = (int(starts[at - 1]), int(ends[at - 1])) if at else before
                     return found, 0 <= begin <= end <= position
-            before = first + len(starts) - 1, int(starts[-1]), int(ends[-1])
+            before = int(starts[-1]), int(ends[-1])
         return None, False
 
     def _units_from(self, number: int) -> Iterator[tuple[int, Numbers, Numbers]]:

@@ -50,7 +50,7 @@ class Window:
         self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
         self._buffer = self.data = _NOTHING
         self.base = segment.start
-        self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
+        self.begin_anew()
 
     def close(self) -> None:
         """Close the file. The bytes in memory are lost."""
