@@ -50,6 +50,7 @@ _LOOK_SIZE = 64 * 1024  # bytes that are read where a message may be lost, to se
 _TAIL_SIZE = 16 * 1024  # bytes before the end of the data that are searched for a unit
 _UNITS_TO_TRY = 16
 _QUEUES_TO_ASK = 64
+_SHORT = 64 * 1024  # bytes; a segment with less data is walked instead
 # For looks ahead where requests take long:
 _SEGMENTS_TO_LOOK_AT = 3
 _BYTES_TO_LOOK_AT = 8 * 1024 * 1024  # at a time
@@ -155,7 +156,8 @@ class LogEnd:
         if known is not None and segment.start <= known[0] < segment.end:
             stop = self._walk(started, known[0], microseconds(known[1]))
         else:
-            stop = self._walk_from_hint(started) or self._walk(started, segment.start)
+            hinted = None if self._is_short(started) else self._walk_from_hint(started)
+            stop = hinted or self._walk(started, segment.start)
         while not stop.is_damage and (beyond := self._beyond(stop)) is not None:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
@@ -256,6 +258,10 @@ class LogEnd:
         to the segment, and may go on there (write/build/stretch.py; or a broker that was killed just then)."""
         segment = self._segments[index]
         return any(self._reader(index).read(segment.start, FORMAT["BLANK_SIZE"]))
+
+    def _is_short(self, index: int) -> bool:
+        """Is so little in a segment that to walk all of it costs less than to look for a hint?"""
+        return not self._files.is_slow and self._reader(index).data_end() - self._segments[index].start <= _SHORT
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
         """Walk from a unit near the end that its ConsumeQueue knows; None where that walk may lead astray.
@@ -589,7 +595,7 @@ class LogEnd:
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
             at = stop.at + 1 if index == stop.segment else segment.start
-            if may_be_empty and self._is_empty(index, at):
+            if (may_be_empty and self._is_empty(index, at)) or self._is_bare(index, at):
                 continue
             with self._open(index) as reader:
                 for begin, end in self._extents(reader, at, stop):
@@ -602,6 +608,17 @@ class LogEnd:
                             yield index, header
                         at = found[-1].position + found[-1].size if found else found_at + 1
                         found_at = reader.find(max(at, begin), end)
+
+    def _is_bare(self, index: int, at: int) -> bool:
+        """Are there only zeros in a segment from `at` on? This is seen only where it costs little."""
+        if self._files.is_slow or self._files.is_snapshot:
+            return False
+        reader = self._reader(index)
+        parts = list(itertools.islice(reader.data_extents(at, self._segments[index].end), 2))
+        if not parts:
+            return True
+        begin, end = parts[0]
+        return len(parts) == 1 and end - begin <= _LOOK_SIZE and not reader.read(begin, end - begin).strip(b"\0")
 
     def _extents(self, reader: SegmentReader, at: int, stop: _Stop) -> Iterator[tuple[int, int]]:
         """The parts of a segment from `at` on that may hold data. Where holes cannot be seen, far parts are only

@@ -463,7 +463,7 @@ class Snapshot(StoreRef):
 
     def _late_proof(self, segment: Segment, position: int, stop: int) -> Proof | None:
         first = self.segments[0]
-        late, early = (position, stop), (first.start, min(first.start + MARK_SIZE, position))
+        late, early = (position, stop), (first.start, position)
         if segment is first:
             proof, before = self._proofs(first, late, early)
         else:

@@ -62,12 +62,14 @@ def _trusts_queues(piece: Range) -> bool:
 
 
 def _of_log(piece: Range) -> Iterator[Proof | None]:
-    has_tag = piece.segment.pin is not None
+    store, has_tag = as_snapshot(piece.store), piece.segment.pin is not None
     if not has_tag or _trusts_queues(piece):
-        yield as_snapshot(piece.store).seen
+        yield store.seen
     if not has_tag and not isinstance(piece, Covered):
         start = int(piece.positions[0]) if isinstance(piece, Indexed) and len(piece.positions) else piece.start
-        yield as_snapshot(piece.store).proof(piece.segment, start, piece.stop)
+        begun = None if store.seen is None else store.seen.before
+        is_begun = begun is not None and begun.place == (piece.segment.path, start - piece.segment.start)
+        yield begun if is_begun else store.proof(piece.segment, start, piece.stop)
 
 
 def queue_proofs(store: StoreRef, queues: Sequence[Queue]) -> Iterable[Proof | None]:

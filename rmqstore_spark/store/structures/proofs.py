@@ -55,6 +55,11 @@ class Proof:
     key: bytes | None = None
 
     @property
+    def place(self) -> tuple[str, int]:
+        """The file, and the position of the bytes in it."""
+        return self.path, self.offset
+
+    @property
     def where(self) -> str:
         """A text that names the place."""
         if self.key is not None:
