@@ -6,7 +6,7 @@ temporary files: in $TMPDIR, else in /tmp.
 import contextlib
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -60,6 +60,19 @@ def in_order(schema: pa.Schema, batches: Batches, keys: Keys, most: int | None =
     ordered = runs.then(_first(kept, keys, most))
     del kept
     yield from _up_to(most, ordered)
+
+
+def merged(schema: pa.Schema, runs: Iterable[Batches], keys: Keys) -> Batches:
+    """The rows of some runs, each of which is in the order of some columns, in this order; rows that are alike there
+    stay as they came. A run is taken to its end before the next one.
+
+    Raises:
+        StorageError: there is no room for temporary files.
+    """
+    of_all = _Runs(schema, keys)
+    for run in runs:
+        of_all.add(piece for batch in run for piece in _pieces(pa.Table.from_batches([batch], schema)))
+    yield from of_all.then(schema.empty_table())
 
 
 def begins(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -123,9 +136,10 @@ class _Runs:
         """All rows in order, with these, which are in order and came after all others."""
         if not self._files:
             return iter(rows.to_batches())
-        self.add(_pieces(rows))
+        if len(rows):
+            self.add(_pieces(rows))
         files = [file for level in reversed(self._files) for file in level]
-        return _merged([*map(_read, files)], self._keys)
+        return _read(files[0]) if len(files) == 1 else _merged([*map(_read, files)], self._keys)
 
 
 def _write(file: IO[bytes], schema: pa.Schema, rows: Batches) -> None:

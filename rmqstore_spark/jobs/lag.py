@@ -1,6 +1,7 @@
 """How far consumer groups are behind: table `offsets` in sums, the worst first."""
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 from rmqstore_spark.columns import BOOL, LONG
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.read.plan.groups import no_offset_of
-from rmqstore_spark.sorting import Batches, Keys, begins, in_order
+from rmqstore_spark.sorting import Batches, Keys, begins, in_order, merged
 from rmqstore_spark.tables.columns import numbers
 
 # What one row is, and the columns that name it.
@@ -27,6 +28,8 @@ _SUMS = {
     "expired": "any",
 }
 COLUMNS = [*BY["queue"], *_SUMS]
+_MOST = (1 << 63) - 1  # that a column can hold
+_EXACT = pa.decimal128(38, 0)
 _WORST_FIRST: Keys = [("lag", "descending"), ("lagMillis", "descending")]
 
 
@@ -43,7 +46,8 @@ def lag(offsets: Batches, schema: pa.Schema, by: str = "group", group: str | Non
     Returns:
         The schema, and the rows: the columns that name the row; `queues` (number of queues), `behind` (those with a
         lag), `lag` (messages), `lagMillis` (of the queue that is furthest behind), `lastConsumedTimestamp` (the
-        latest), `expired` (whether the next message of any queue has been deleted).
+        latest), `expired` (whether the next message of any queue has been deleted). A sum that no int64 holds is the
+        largest one that it holds.
 
     Raises:
         OptionError: no group of this name has an offset, or `by` is none of these words.
@@ -55,13 +59,10 @@ def lag(offsets: Batches, schema: pa.Schema, by: str = "group", group: str | Non
         offsets = _of_group(offsets, group)
     each = (_each(pa.Table.from_batches([batch]), by) for batch in offsets)
     schema = _each(schema.empty_table(), by).schema
-    named = _Named(names)
     # A store has its offsets in the order of their names, in which they stay where they are alike.
-    found = _begun(in_order(schema, named.noted(each if by == "queue" else _sums(each, names)), _WORST_FIRST))
-    if not named.are_once:  # several stores have the same group
-        by_name: Keys = [(name, "ascending") for name in names]
-        found = _begun(in_order(schema, _sums(in_order(schema, found, by_name), names), _WORST_FIRST))
-    return schema, found
+    by_name: Keys = [(name, "ascending") for name in names]
+    some = merged(schema, _ascending(each if by == "queue" else _sums(each, names), names), by_name)
+    return schema, _begun(in_order(schema, _sums(some, names), _WORST_FIRST))
 
 
 def _of_group(offsets: Batches, group: str) -> Batches:
@@ -105,11 +106,24 @@ def _joined(rows: pa.Table, names: list[str]) -> pa.RecordBatch:
     if is_first.all():
         return _batch(rows)
     # Groups come in no order.
-    numbered = rows.append_column("number", numbers(np.cumsum(is_first), LONG))
+    numbered = _summable(rows).append_column("number", numbers(np.cumsum(is_first), LONG))
     found = numbered.group_by("number", use_threads=False).aggregate(list(_SUMS.items())).sort_by("number")
     first = rows.filter(numbers(is_first, BOOL))
-    sums = [found[f"{name}_{how}"].cast(rows.schema.field(name).type) for name, how in _SUMS.items()]
+    sums = [_summed(found[f"{name}_{how}"]).cast(rows.schema.field(name).type) for name, how in _SUMS.items()]
     return _batch(pa.table([*(first[name] for name in names), *sums], schema=rows.schema))
+
+
+def _summable(rows: pa.Table) -> pa.Table:
+    """The same rows, with lags whose sums an int64 may not hold, as those of damaged queues, as decimal numbers."""
+    most = pc.max(rows["lag"]).as_py() or 0
+    if most * len(rows) <= _MOST:
+        return rows
+    return rows.set_column(rows.schema.get_field_index("lag"), "lag", rows["lag"].cast(_EXACT))
+
+
+def _summed(sums: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Sums, none of which is larger than a column can hold."""
+    return pc.min_element_wise(sums, pa.scalar(_MOST, _EXACT), skip_nulls=False) if sums.type == _EXACT else sums
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:
@@ -121,37 +135,35 @@ def _begun(batches: Batches) -> Batches:
     return itertools.chain([*itertools.islice(batches, 1)], batches)
 
 
-class _Named:
-    """Notes whether rows come in the order of their names, each of which comes once.
-
-    Args:
-        names: the columns that name a row.
-    """
-
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
-        self.are_once = True
-
-    def noted(self, batches: Batches) -> Batches:
-        """The same rows."""
-        last: list[pa.RecordBatch] = []
-        for batch in batches:
-            some = batch.select(self._names)
-            if len(some) and self.are_once:
-                self.are_once = _ascend(_batch(pa.Table.from_batches([*last, some])))
-                last = [some.slice(len(some) - 1)]
-            yield batch
+def _ascending(batches: Batches, names: list[str]) -> Iterator[Batches]:
+    """The rows in runs, in each of which names ascend and come once."""
+    for _, run in itertools.groupby(_numbered(batches, names), key=lambda each: each[0]):
+        yield (rows for _, rows in run)
 
 
-def _ascend(rows: pa.RecordBatch) -> bool:
-    """Is each row greater than the one before it?"""
+def _numbered(batches: Batches, names: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows, each with the number of its run."""
+    last: list[pa.RecordBatch] = []
+    number = 0
+    for batch in filter(len, batches):
+        some = batch.select(names)
+        begin = np.flatnonzero(~_ascend(_batch(pa.Table.from_batches([*last, some])))) + 1 - len(last)
+        last = [some.slice(len(some) - 1)]
+        bounds = [0, *begin.tolist(), len(batch)]
+        for at, (start, stop) in enumerate(itertools.pairwise(bounds)):
+            number += at > 0
+            yield number, batch.slice(start, stop - start)
+
+
+def _ascend(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Is each row but the first one greater than the one before it?"""
     are_equal = np.ones(len(rows) - 1, np.bool_)  # in the columns until now
+    are_greater = np.zeros(len(are_equal), np.bool_)
     for column in rows.columns:
         before, after = (column.filter(numbers(flags, BOOL)) for flags in _pairs(are_equal))
-        if pc.any(pc.greater(before, after)).as_py():
-            return False
+        are_greater[are_equal] = pc.greater(after, before).to_numpy(zero_copy_only=False)
         are_equal[are_equal] = pc.equal(before, after).to_numpy(zero_copy_only=False)
-    return not are_equal.any()
+    return are_greater
 
 
 def _pairs(are_some: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

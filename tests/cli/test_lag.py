@@ -69,6 +69,20 @@ def test_however_they_come(by: str, stores: int, rng: random.Random) -> None:
         assert [list(row) for row in zip(*columns, strict=True)] == expected(rows, by)
 
 
+def test_sums_too_large_for_a_column() -> None:
+    """Queues of a damaged store may end anywhere: their sum is the largest number then, and no other group's changes."""
+    lags = {"a": [1 << 62] * 9, "b": [5, 6, None], "c": [(1 << 63) - 1], "d": [None]}
+    rows = [
+        dict(zip(NEEDED, [group, "T", queue_id, lag, None, None, None], strict=True))
+        for group, some in lags.items()
+        for queue_id, lag in enumerate(some)
+    ]
+    for size in (3, 100):
+        schema, found = lag(iter(pa.Table.from_pylist(rows, SCHEMA).to_batches(max_chunksize=size)), SCHEMA)
+        sums = dict(zip(*pa.Table.from_batches(found, schema).select(["group", "lag"]).to_pydict().values(), strict=True))
+        assert sums == {"a": (1 << 63) - 1, "b": 11, "c": (1 << 63) - 1, "d": None}
+
+
 def test_memory() -> None:
     """Arrow's memory stays the same where rows are many, and no row but the last ones is held while they come."""
     most = [0]

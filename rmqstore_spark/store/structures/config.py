@@ -120,10 +120,12 @@ class Looked(NamedTuple):
         why_not: as why_unread().
         backup: the state of the file, and the age of its backup, where a broker takes that; None where the file itself
             is taken.
+        is_too_large: whether it is larger than what is parsed: a broker may well take it.
     """
 
     why_not: str | None
     backup: tuple[str, str] | None
+    is_too_large: bool = False
 
 
 def looked_at(root: str, name: str, files: Files) -> Looked:
@@ -136,7 +138,7 @@ def looked_at(root: str, name: str, files: Files) -> Looked:
     """
     taken = what_is_taken(root, name, files)
     if taken.path is None or not taken.is_backup:
-        return Looked(taken.why_not, None)
+        return Looked(taken.why_not, None, taken.is_too_large)
     return Looked(None, (taken.reasons[0] if taken.reasons else "none", age_of(taken.path, taken.table, files)))
 
 

@@ -27,6 +27,10 @@ from rmqstore_spark.tables.check.problems import Finding
 
 _LOOKS = 3  # at a file that a broker may be replacing
 _SECONDS_BETWEEN = 0.05
+_TOO_LARGE = (
+    "a broker may well take this file: ask it with mqadmin, or see with another tool whether it is JSON. Where it is "
+    "broken, move it away: Store(path).rebuild_config() then takes its .bak, or what else tells of it"
+)
 
 # Topic, group, and the group's offsets by queueId.
 _Entry = tuple[str, str, Iterable[tuple[int, int]]]
@@ -49,13 +53,16 @@ def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
 def check_config_files(store: Snapshot) -> Iterator[Finding]:
     """Files of config/, and epochs, that cannot be read."""
     looks = {name: _look(store, name) for name in MEMBERS if name not in store.sound_offsets}
-    for name, (why, _) in looks.items():
-        if why is not None:
-            path = os.path.join(store.root, "config", name)
-            yield Finding("brokenConfig", path, expected="what a broker writes", found=why)
-    for name, (_, backup) in looks.items():
-        if backup is not None:
-            found, age = backup
+    for name, look in looks.items():
+        path = os.path.join(store.root, "config", name)
+        if look.is_too_large:
+            expected = "what is small enough to be parsed"
+            yield Finding("notLookedAt", path, expected=expected, found=look.why_not, advice=_TOO_LARGE)
+        elif look.why_not is not None:
+            yield Finding("brokenConfig", path, expected="what a broker writes", found=look.why_not)
+    for name, look in looks.items():
+        if look.backup is not None:
+            found, age = look.backup
             path = os.path.join(store.root, "config", name)
             yield Finding("oldConfig", path, expected="a file", found=f"{found}; a broker takes {name}.bak, {age}")
     for path, why in epochs_of(store.root, store.files).wrong:
