@@ -196,20 +196,22 @@ class UnitNumbers:
         index[order] = np.cumsum(is_new) - 1
         return cls(np.searchsorted(which[unique], np.arange(queues + 1)), numbers[unique]), index
 
-    @classmethod
-    def before(
-        cls, queues: list[Queue], which: _Longs | _Ints, offsets: _Longs
-    ) -> "tuple[UnitNumbers, _Longs, _Longs]":
-        """The messages before some queue offsets, in those of the queues whose units are found by offset; which items
-        of `which` ask, and for each of these the index of its number.
+    def with_more(self, others: "list[UnitNumbers]") -> "UnitNumbers":
+        """These and others of the same queues, each number of each queue once."""
+        every = [self, *others]
+        which, numbers = (
+            np.concatenate(of) for of in zip(*((each.queues, each.numbers) for each in every), strict=True)
+        )
+        return UnitNumbers.of(len(self.starts) - 1, which, numbers)[0]
 
-        Args:
-            which: the index of a queue for each offset, or that after the last one for none of them.
-        """
-        are_by_offset = np.array([queue.is_by_offset for queue in queues] + [False], np.bool_)
-        rows = np.flatnonzero(are_by_offset[which] & (offsets > 0))
-        found, index = cls.of(len(queues), which[rows], offsets[rows] - 1)
-        return found, rows, index
+    def index_of(self, which: _Longs | _Ints, numbers: _Longs) -> _Longs:
+        """The index of numbers that are among these, given the index of the queue of each."""
+        low, high = self.starts[which], self.starts[which + 1]
+        while len(rows := np.flatnonzero(low < high)):
+            middle = (low[rows] + high[rows]) // 2
+            is_before = self.numbers[middle] < numbers[rows]
+            low[rows[is_before]], high[rows[~is_before]] = middle[is_before] + 1, middle[~is_before]
+        return low
 
     @property
     def queues(self) -> _Longs:

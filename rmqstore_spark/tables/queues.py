@@ -33,8 +33,10 @@ from rmqstore_spark.tables.table import Part, Table
 from rmqstore_spark.tables.unqueued import Unqueued, unqueued
 
 _ROWS_AT_ONCE = 8192
+_NUMBERS_AT_ONCE = 256 * 1024  # that wait until they are looked at together
 
 _Longs = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int32]
 
 
 class Ahead(NamedTuple):
@@ -139,8 +141,8 @@ def queue_facts(
     with collector_paused():
         assumed = None if selection.assigned is None else store.queues.assumed(selection.assigned)
         queues = selected_queues(store.queues, selection) if assumed is None else _selected(assumed, selection)
-        before, which, index = _before(asked, queues)
-        bounds = many_bounds(store, queues, before)
+        before = None if asked is None else _Before(asked, queues)
+        bounds = many_bounds(store, queues, None if before is None else before.numbers)
         if assumed is not None:
             bounds = bounds.of_existing()
         found = _Rows(bounds, store.queues_of_log() if of_logs is None else of_logs)
@@ -151,11 +153,7 @@ def queue_facts(
         facts = replace(found.facts(), ahead=tuple(_ahead(store, bounds)))
     if store.written.has_lost:
         facts = replace(facts, lost=_lost_in(store, facts))
-    if asked is None:
-        return facts
-    times = np.full(len(asked.offsets), NO_TIME, np.int64)
-    times[which] = bounds.asked_times[index]
-    return replace(facts, consumed_times=times)
+    return facts if before is None else replace(facts, consumed_times=before.times(bounds.asked_times))
 
 
 def _ahead(store: Snapshot, bounds: ManyBounds) -> Iterator[Ahead]:
@@ -203,13 +201,42 @@ def _lost_in(store: Snapshot, facts: QueueFacts) -> _Longs:
     return lost
 
 
-def _before(asked: ConsumerOffsets | None, queues: list[Queue]) -> tuple[UnitNumbers | None, _Longs, _Longs]:
-    """The queue offsets before those that are asked about, in queues that find them; which of the rows ask, and the
-    index of each one's queue offset."""
-    if asked is None:
-        return None, np.empty(0, np.int64), np.empty(0, np.int64)
-    of = asked.index_in([(queue.topic, queue.queue_id) for queue in queues])
-    return UnitNumbers.before(queues, of, asked.offsets)
+class _Before:
+    """The queue offsets before those that are asked about, in queues that find them. Some rows at a time: of all of
+    them nothing is in memory but the index of each one's queue.
+
+    Attributes:
+        numbers: these queue offsets, each once.
+    """
+
+    def __init__(self, asked: ConsumerOffsets, queues: list[Queue]) -> None:
+        self._asked = asked
+        self._which = asked.index_in([(queue.topic, queue.queue_id) for queue in queues])
+        self._are_by_offset = np.array([queue.is_by_offset for queue in queues] + [False], np.bool_)  # -1: no queue
+        self.numbers = UnitNumbers.nothing(len(queues))
+        waiting: list[UnitNumbers] = []
+        for piece in asked.pieces():
+            _, which, before = self._in(piece)
+            waiting.append(UnitNumbers.of(len(queues), which, before)[0])
+            if sum(len(each.numbers) for each in waiting) > max(_NUMBERS_AT_ONCE, len(self.numbers.numbers)):
+                self.numbers, waiting = self.numbers.with_more(waiting), []
+        if waiting:
+            self.numbers = self.numbers.with_more(waiting)
+
+    def _in(self, piece: slice) -> tuple[_Longs, _Ints, _Longs]:
+        """Which of some rows ask, the index of the queue of each, and the queue offset before it."""
+        which, offsets = self._which[piece], self._asked.offsets[piece]
+        rows = np.flatnonzero(self._are_by_offset[which] & (offsets > 0))
+        return rows, which[rows], offsets[rows] - 1
+
+    def times(self, of_numbers: _Longs) -> _Longs:
+        """For each offset that is asked about what is known of the one before it, given this for `numbers`; NO_TIME
+        where nothing is."""
+        times = np.full(len(self._asked.offsets), NO_TIME, np.int64)
+        for piece in self._asked.pieces():
+            rows, which, before = self._in(piece)
+            times[piece][rows] = of_numbers[self.numbers.index_of(which, before)]
+        return times
 
 
 # The numbers of a queue, as _Rows has them.

@@ -70,8 +70,8 @@ def test_however_they_come(by: str, stores: int, rng: random.Random) -> None:
 
 
 def test_sums_too_large_for_a_column() -> None:
-    """Queues of a damaged store may end anywhere: their sum is the largest number then, and no other group's changes."""
-    lags = {"a": [1 << 62] * 9, "b": [5, 6, None], "c": [(1 << 63) - 1], "d": [None]}
+    """Queues of a damaged store may end anywhere: their sum is the largest number then, and other groups' are right."""
+    lags: dict[str, list[int | None]] = {"a": [1 << 62] * 9, "b": [5, 6, None], "c": [(1 << 63) - 1], "d": [None]}
     rows = [
         dict(zip(NEEDED, [group, "T", queue_id, lag, None, None, None], strict=True))
         for group, some in lags.items()
@@ -79,7 +79,9 @@ def test_sums_too_large_for_a_column() -> None:
     ]
     for size in (3, 100):
         schema, found = lag(iter(pa.Table.from_pylist(rows, SCHEMA).to_batches(max_chunksize=size)), SCHEMA)
-        sums = dict(zip(*pa.Table.from_batches(found, schema).select(["group", "lag"]).to_pydict().values(), strict=True))
+        sums = dict(
+            zip(*pa.Table.from_batches(found, schema).select(["group", "lag"]).to_pydict().values(), strict=True)
+        )
         assert sums == {"a": (1 << 63) - 1, "b": 11, "c": (1 << 63) - 1, "d": None}
 
 

@@ -6,9 +6,13 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from oracle import golden, stores
 
+from rmqstore_spark import DamagedStoreError, Store, write_store
+from rmqstore_spark.jobs.findings import Findings
+from rmqstore_spark.jobs.verdict import verdict
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures import config as config_module
 from rmqstore_spark.store.structures.config import load, topic_entries, topic_queues
@@ -132,6 +136,25 @@ def test_no_backup_of_a_file_that_is_too_large(
             assert load(str(path), Files()) is None
     assert f"{path}: expected at most" in caplog.text
     assert len(load(str(path), Files()) or {}) == 50
+
+
+def test_check_of_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may take it: check says that it was not looked at, and names no command that refuses it."""
+    write_store(tmp_path / "store", pa.table({"topic": ["T"], "body": ["x"]}))
+    config = tmp_path / "store" / "config"
+    topics = {f"T{number}": {"topicName": f"T{number}"} for number in range(50)}
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    monkeypatch.setattr(config_module, "_MOST_MEMBERS", 60)
+    store = Store(tmp_path / "store")
+    rows = [row for row in store.check().to_pylist() if row["area"] == "config" or row["problem"] == "notLookedAt"]
+    assert [row["problem"] for row in rows] == ["notLookedAt"]
+    assert "move it away" in rows[0]["advice"]
+    answer = verdict(Findings.of(rows), str(tmp_path / "store"))
+    assert (answer.text.startswith("Cannot tell"), answer.is_good, answer.commands) == (True, False, [])
+    with pytest.raises(DamagedStoreError, match="mend it by hand"):
+        store.rebuild_config()
+    (config / "topics.json").unlink()
+    assert "T" in store.rebuild_config()["entry"].to_pylist()
 
 
 def test_queues_of_topics(config: Path) -> None:

@@ -23,13 +23,13 @@ from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, so
 from rmqstore_spark.store.structures.epochs import epochs_of
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.layout import has_queues
-from rmqstore_spark.tables.check.problems import Finding
+from rmqstore_spark.tables.check.problems import CONFIG_CALL, Finding
 
 _LOOKS = 3  # at a file that a broker may be replacing
 _SECONDS_BETWEEN = 0.05
 _TOO_LARGE = (
-    "a broker may well take this file: ask it with mqadmin, or see with another tool whether it is JSON. Where it is "
-    "broken, move it away: Store(path).rebuild_config() then takes its .bak, or what else tells of it"
+    "the file is too large to be parsed here, and a broker may well take it: see with another tool whether it is JSON; "
+    f"if it is not, move it away, and {CONFIG_CALL} takes its .bak, or what else tells of it"
 )
 
 # Topic, group, and the group's offsets by queueId.
@@ -55,11 +55,11 @@ def check_config_files(store: Snapshot) -> Iterator[Finding]:
     looks = {name: _look(store, name) for name in MEMBERS if name not in store.sound_offsets}
     for name, look in looks.items():
         path = os.path.join(store.root, "config", name)
-        if look.is_too_large:
-            expected = "what is small enough to be parsed"
-            yield Finding("notLookedAt", path, expected=expected, found=look.why_not, advice=_TOO_LARGE)
-        elif look.why_not is not None:
-            yield Finding("brokenConfig", path, expected="what a broker writes", found=look.why_not)
+        if look.why_not is not None:
+            # Offsets are read whatever their size, but not in any form.
+            problem = "notLookedAt" if look.is_too_large and name not in OFFSETS else "brokenConfig"
+            advice = _TOO_LARGE if look.is_too_large else None
+            yield Finding(problem, path, expected="what a broker writes", found=look.why_not, advice=advice)
     for name, look in looks.items():
         if look.backup is not None:
             found, age = look.backup
