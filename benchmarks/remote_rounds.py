@@ -26,13 +26,15 @@ def rounds_rows(stores: Stores) -> Iterator[Row]:
     """For each work the rounds in the larger store, and the exponent of their growth."""
     sys.path.insert(0, str(TESTS))
     from support.remote import InRounds
-    from support.remote_work import WORK
+    from support.remote_work import WORK, plan_of
+
+    works = WORK | {"plan of a scan, 8 pieces a segment": plan_of(maxPartitionBytes=str(SEGMENT // 8))}
 
     sizes = [
         with_group(stores.of(1024, total_bytes=4 * times * SEGMENT, segment=SEGMENT, topics=TOPICS * times))
         for times in (1, 8)
     ]
-    for name, work in WORK.items():
+    for name, work in works.items():
         rounds, nbytes, requests = [], 0, 0
         for store in sizes:
             with InRounds() as storage:

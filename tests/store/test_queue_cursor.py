@@ -43,6 +43,8 @@ def test_it_finds_the_first_unit_from_a_place_on(tmp_path: Path, rng: random.Ran
             positions.append(at)
         queue = _queue(root, positions, rng.choice((7, 500, 10_000)), first)
         cursor = QueueCursor(queue)
+        if rng.random() < 0.5:
+            cursor.look_at_ends()
         asked = sorted(rng.randrange(1, at + 300) for _ in range(rng.choice((1, 10, 200))))
         for place in [*asked, *rng.sample(asked, len(asked) // 2)]:  # in the order of the log, and then in any
             index = bisect.bisect_left(positions, place)
@@ -89,6 +91,8 @@ def test_where_a_search_begins_changes_no_answer(tmp_path: Path, rng: random.Ran
             cursor = QueueCursor(queue)  # noqa: B023
             if pair[1] is not None:
                 cursor.seek(pair[1])
+            elif pair[0] % 2:
+                cursor.look_at_ends()
             return cursor.seek(pair[0])
 
         # Where many are searched at a time, each asks for little.
@@ -113,6 +117,18 @@ def test_going_on_nearby_costs_few_requests(tmp_path: Path, rng: random.Random) 
     assert list(files.schedule.mapped(lambda n: cursors[n].seek(100 + 100 * expected[n]), range(len(ends)))) == expected
     assert files.requests <= 5 * len(ends)
     assert files.bytes <= 5 * 64 * 1024 * len(ends)
+
+
+def test_a_search_between_both_ends_costs_few_requests(tmp_path: Path, rng: random.Random) -> None:
+    """Where a queue goes on evenly."""
+    files = remote.remote_files(PRICES)
+    queue = _queue(tmp_path, list(range(100, 100 + 100 * 250_000, 100)), 300_000, files=files)
+    queue.end  # noqa: B018
+    files.requests = 0
+    cursor, number = QueueCursor(queue), rng.randrange(10_000, 240_000)
+    cursor.look_at_ends()
+    assert cursor.seek(100 + 100 * number) == number
+    assert files.requests <= 3
 
 
 @dataclass

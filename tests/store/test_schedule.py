@@ -74,9 +74,9 @@ def test_a_second_read_has_as_many_at_a_time_as_the_first() -> None:
     each = Concurrent()
     together = threading.Barrier(32)
     for _ in range(3):
-        each.mapped(lambda _: time.sleep(0.001), range(2 * schedule._THREADS))  # all threads have worked
+        each.mapped(lambda _: time.sleep(0.001), range(2 * schedule.REQUESTS_AT_ONCE))  # all threads have worked
         with pytest.raises(ZeroDivisionError):
-            each.mapped(lambda _: 1 // 0, range(schedule._THREADS))
+            each.mapped(lambda _: 1 // 0, range(schedule.REQUESTS_AT_ONCE))
         each.mapped(lambda _: together.wait(HANG), range(32))  # ends only if all run beside each other
         done = threading.Event()
 
@@ -106,14 +106,14 @@ def test_what_is_mapped_inside_has_what_its_neighbours_leave() -> None:
     def inside(_: int) -> set[int]:
         return set(each.mapped(request, range(3)))
 
-    for outer in (2, 20, schedule._THREADS):
+    for outer in (2, 20, schedule.REQUESTS_AT_ONCE):
         found = each.mapped(lambda _: each.mapped(inside, range(4)), range(outer))
         assert all(len(threads) == 1 for row in found for threads in row)
         assert {len(row) for row in found} == {4}
         most = 0
         found_at_once = each.mapped(lambda _: set(each.mapped(request, range(8))), range(outer))
-        assert all((len(threads) > 1) == (outer < schedule._THREADS) for threads in found_at_once)
-        assert 1 < most <= schedule._THREADS
+        assert all((len(threads) > 1) == (outer < schedule.REQUESTS_AT_ONCE) for threads in found_at_once)
+        assert 1 < most <= schedule.REQUESTS_AT_ONCE
 
 
 def test_an_error_leaves_what_is_not_begun() -> None:
@@ -126,10 +126,12 @@ def test_an_error_leaves_what_is_not_begun() -> None:
         raise ValueError(number)
 
     with pytest.raises(ValueError, match=r"^0$"):
-        each.mapped(fail, range(20 * schedule._THREADS))
+        each.mapped(fail, range(20 * schedule.REQUESTS_AT_ONCE))
     is_told.set()
-    each.mapped(lambda _: None, range(2 * schedule._THREADS))  # threads that waited would have begun others meanwhile
-    assert len(begun) <= 2 * schedule._THREADS
+    each.mapped(
+        lambda _: None, range(2 * schedule.REQUESTS_AT_ONCE)
+    )  # threads that waited would have begun others meanwhile
+    assert len(begun) <= 2 * schedule.REQUESTS_AT_ONCE
 
 
 def test_memory_and_threads_are_given_back() -> None:
@@ -141,8 +143,8 @@ def test_memory_and_threads_are_given_back() -> None:
         answers = each.mapped(lambda _: Answer(), range(100))
         kept = [weakref.ref(answer) for answer in answers]
         del answers
-        each.mapped(lambda _: None, range(2 * schedule._THREADS))  # threads forget what they did last
+        each.mapped(lambda _: None, range(2 * schedule.REQUESTS_AT_ONCE))  # threads forget what they did last
         gc.collect()
         assert not [ref for ref in kept if ref() is not None]
     named = [thread for thread in threading.enumerate() if thread.name.startswith("rmqstore-mapped")]
-    assert len(named) <= schedule._POOLS * schedule._THREADS
+    assert len(named) <= schedule._POOLS * schedule.REQUESTS_AT_ONCE

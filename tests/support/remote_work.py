@@ -22,7 +22,8 @@ def _table(name: str, columns: str = "") -> Callable[[str], object]:
     return lambda path: read_table(parse_options({"path": path, **given})).to_pylist()
 
 
-def _plan_of(**given: str) -> Callable[[str], object]:
+def plan_of(**given: str) -> Callable[[str], list[int]]:
+    """How many ranges each task of a plan has."""
     return lambda path: [len(task.ranges) for task in plan(parse_options({"path": path, **given})).tasks]
 
 
@@ -55,7 +56,7 @@ def _stream(**given: str) -> Callable[[str], object]:
 
 # By what it is called: for the path of a store, the answer.
 WORK: dict[str, Callable[[str], object]] = {
-    "plan of a scan": _plan_of(),
+    "plan of a scan": plan_of(),
     "topics": _table("topics"),
     "offsets": _table("offsets"),
     "segments": _table("segments", "file,endOffset,firstStoreTimestamp,lastStoreTimestamp"),

@@ -62,6 +62,31 @@ def test_rounds(store: Path, name: str) -> None:
     assert storage.rounds <= promised()[name]
 
 
+def test_a_plan_cuts_all_segments_side_by_side(tmp_path: Path) -> None:
+    """Eight pieces of each segment take hardly more rounds than none, and the log is asked once for each cut."""
+    segment, segments = 1 << 20, 12
+    numbers = range(segment * segments // 4096)
+    table = pa.table(
+        {
+            "topic": ["T"] * len(numbers),
+            "queueId": pa.array([number % 16 for number in numbers], pa.int32()),
+            "body": [b"x" * 4000] * len(numbers),
+        }
+    )
+    write_store(tmp_path / "store", table, mappedFileSizeCommitLog=segment)
+    found = []
+    for size in (segment, segment // 8):
+        with remote.InRounds() as storage:
+            ranges = sum(remote_work.plan_of(maxPartitionBytes=str(size))(storage.uri(tmp_path / "store")))
+            found.append((ranges, storage.rounds, len(storage.asked)))
+    print(found)
+    (few, rounds, requests), (many, rounds_of_many, requests_of_many) = found
+    assert few <= segments + 1
+    assert many > 6 * segments
+    assert rounds_of_many <= rounds + 6
+    assert requests_of_many - requests < 1.5 * (many - few)
+
+
 def test_delayed_reads_the_log_once(store: Path) -> None:
     """No queue tells where messages of its topics are, so all of the log is read for them."""
     with remote.InRounds() as storage:

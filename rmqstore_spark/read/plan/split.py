@@ -1,16 +1,18 @@
 """The places at which ranges of the log can be cut: starts of units that a ConsumeQueue names and the log confirms, or
 that a walk finds. Guessed places are never used: a message's body could fake a unit."""
 
+import copy
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.io.schedule import REQUESTS_AT_ONCE
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
@@ -71,20 +73,13 @@ class Splitter:
         if not ranges:
             return []
         progress = Progress("planning: cutting the log into pieces", len(ranges), "ranges of it")
-        # Knowledge of queues is of use for the next range. Where requests take long, several ranges begin anew instead.
-        files = ranges[0].store.files
-        share = -(-len(ranges) // files.prices.concurrency)
-        groups = [ranges[first : first + share] for first in range(0, len(ranges), share)]
-
-        def cut(group: list[Range]) -> list[Range]:
-            own = self if len(groups) == 1 else Splitter(self.target, self._may_walk)
-            pieces: list[Range] = []
-            for whole in group:
-                pieces += own.split(whole, least)
-                progress.add()
-            return pieces
-
-        return [piece for pieces in files.schedule.mapped(cut, groups) for piece in pieces]
+        if ranges[0].store.files.is_slow:
+            return self._split_side_by_side(ranges, max(self.target, least), progress)
+        pieces: list[Range] = []
+        for whole in ranges:
+            pieces += self.split(whole, least)
+            progress.add()
+        return pieces
 
     def split(self, whole: Range, least: int = 0) -> list[Range]:
         """The pieces of a range, in order; the range itself where it is small, or where no unit start can be found.
@@ -94,15 +89,88 @@ class Splitter:
             least: no piece is smaller than about so many bytes.
         """
         target = max(self.target, least)
-        if whole.stop - whole.start <= target + target // 4:
+        if _is_small(whole, target):
             return [whole]
+        named = self.points.of(as_snapshot(whole.store))
+        every = _Stretch(whole, whole.start + target, whole.stop - target // 2)
+        return _pieces(whole, _queued_starts(every, target, named) or self._walked(whole, target, named))
+
+    def _walked(self, whole: Range, target: int, named: "_NamedUnits") -> list[int]:
+        """Unit starts of a range in which queues name none."""
+        if not self._may_walk or named.are_live_in(whole):
+            return []
         with whole.store.reader(whole.segment) as reader:
-            named = self.points.of(as_snapshot(whole.store))
-            cuts = list(_queued_starts(whole, target, reader, named)) if named.meet(whole, reader) else []
-            if not cuts and self._may_walk and not named.are_live_in(whole):
-                cuts = list(_walked_starts(whole, target, reader))
-        bounds = [whole.start, *cuts, whole.stop]
-        return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
+            return list(_walked_starts(whole, target, reader))
+
+    def _split_side_by_side(self, ranges: list[Range], target: int, progress: Progress) -> list[Range]:
+        """split() of ranges of one store, where requests take long: stretches of all ranges are searched side by side,
+        each along the queues of the first range."""
+        named = self.points.of(as_snapshot(ranges[0].store))
+        large = [whole for whole in ranges if not _is_small(whole, target)]
+        if large:
+            with large[0].store.reader(large[0].segment) as reader:
+                named.meet(large[0], reader)
+            named.look_at_ends()
+        mapped = ranges[0].store.files.schedule.mapped
+
+        def search(stretch: _Stretch) -> list[int]:
+            return _queued_starts(stretch, target, named.copied())
+
+        def walk(whole: Range) -> list[int]:
+            return self._walked(whole, target, named.copied())
+
+        cuts: dict[int, list[int]] = {whole.start: [] for whole in ranges}
+        stretches = _stretches(large, target)
+        for stretch, found in zip(stretches, mapped(search, stretches), strict=True):
+            cuts[stretch.whole.start] += found
+        without = [whole for whole in large if not cuts[whole.start]]
+        cuts |= {whole.start: found for whole, found in zip(without, mapped(walk, without), strict=True)}
+        progress.add(len(ranges))
+        return [piece for whole in ranges for piece in _pieces(whole, _apart(cuts[whole.start], target))]
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A part of a range in which cuts are sought.
+
+    Attributes:
+        whole: the range.
+        first, stop: the cuts are in [first, stop).
+    """
+
+    whole: Range
+    first: int
+    stop: int
+
+
+def _stretches(ranges: list[Range], target: int) -> list[_Stretch]:
+    """All parts of ranges in which cuts are sought, each for as many cuts as make no more parts than there may be
+    requests at a time, or else a range."""
+    dues = [range(whole.start + target, whole.stop - target // 2, target) for whole in ranges]
+    share = max(1, sum(map(len, dues)) // REQUESTS_AT_ONCE)
+    return [
+        _Stretch(whole, first, min(first + share * target, due.stop))
+        for whole, due in zip(ranges, dues, strict=True)
+        for first in due[::share]
+    ]
+
+
+def _apart(cuts: list[int], target: int) -> list[int]:
+    """Those of some cuts, in ascending order, that are far enough from the one before."""
+    found: list[int] = []
+    for cut in cuts:
+        if not found or cut - found[-1] >= target - target // _NEAR:
+            found.append(cut)
+    return found
+
+
+def _is_small(whole: Range, target: int) -> bool:
+    return whole.stop - whole.start <= target + target // 4
+
+
+def _pieces(whole: Range, cuts: list[int]) -> list[Range]:
+    bounds = [whole.start, *cuts, whole.stop]
+    return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
 
 
 def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | None:
@@ -115,17 +183,18 @@ def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | N
     return replace(whole, start=position, stop=position + header.size)
 
 
-def _queued_starts(whole: Range, target: int, reader: SegmentReader, named: "_NamedUnits") -> Iterator[int]:
+def _queued_starts(stretch: _Stretch, target: int, named: "_NamedUnits") -> list[int]:
     """Unit starts that a ConsumeQueue names and the log confirms, at distances of not much more than `target` bytes."""
-    due, least = whole.start + target, whole.stop - target // 2
-    while due < least:
-        found = named.near(due, least, target, whole)
-        if not found:
-            return
-        cut = next((unit.position for along, unit in found if along.holds(unit, reader)), None)
-        if cut is not None:
-            yield cut
-        due = max(target + (due if cut is None else cut), found[0][1].position + 1)
+    whole, due, cuts = stretch.whole, stretch.first, []
+    with whole.store.reader(whole.segment) as reader:
+        found = named.near(due, stretch.stop, target, whole) if named.meet(whole, reader) else []
+        while found:
+            cut = next((unit.position for along, unit in found if along.holds(unit, reader)), None)
+            if cut is not None:
+                cuts.append(cut)
+            due = max(target + (due if cut is None else cut), found[0][1].position + 1)
+            found = named.near(due, stretch.stop, target, whole) if due < stretch.stop else []
+    return cuts
 
 
 def _walked_starts(whole: Range, target: int, reader: SegmentReader) -> Iterator[int]:
@@ -160,6 +229,17 @@ class _Along:
         """The queue's last live unit, as of LiveLog.last_live_unit(). Of most queues nobody asks for it: the first one
         along which a unit is near enough will do."""
         return self._log.last_live_unit(self.queue)
+
+    def copied(self) -> "_Along":
+        """The same, for another thread."""
+        other = copy.copy(self)
+        other._cursor = copy.copy(self._cursor)
+        return other
+
+    def look_at_ends(self) -> None:
+        """Find out what is asked of the queue as a whole, and where a search along it may begin."""
+        self._cursor.look_at_ends()
+        _ = self._last_live
 
     def first_from(self, position: int) -> QueueUnit | None:
         """The queue's first unit that points to `position` or after it; None where there is none."""
@@ -214,6 +294,17 @@ class _NamedUnits:
         if not self._queues and self._ranges == 1:
             self._take(itertools.islice(self._store.stored_queues.some(), _QUEUES_TO_TRY))
         return bool(self._queues)
+
+    def copied(self) -> "_NamedUnits":
+        """The same queues, for another thread."""
+        other = copy.copy(self)
+        other._queues = [along.copied() for along in self._queues]
+        other._tried = set(self._tried)
+        return other
+
+    def look_at_ends(self) -> None:
+        """Look at both ends of all of the queues, side by side."""
+        self._store.files.schedule.mapped(_Along.look_at_ends, self._queues)
 
     def are_live_in(self, whole: Range) -> bool:
         """Can the queues tell that any unit in a range is live?"""
@@ -274,6 +365,8 @@ class _NamedUnits:
 
     def _take(self, queues: Iterable[Queue]) -> bool:
         """Take those of some queues that have a unit; False when none has."""
+        queues = list(queues)
+        self._store.files.schedule.mapped(lambda queue: queue.end, queues[:_QUEUES_TO_SPLIT_BY])  # side by side
         in_use = (queue for queue in queues if queue.end > queue.first)
         new = [_Along(queue, self._store.log) for queue in itertools.islice(in_use, _QUEUES_TO_SPLIT_BY)]
         self._queues = (new + self._queues)[:_QUEUES_TO_SPLIT_BY]

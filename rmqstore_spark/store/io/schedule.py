@@ -14,11 +14,11 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
-_THREADS = 256
+REQUESTS_AT_ONCE = 256
 _POOLS = 2  # maps inside each other that have threads
 _PROBES = 32  # probes of one search at a time
 
-_requests = contextvars.ContextVar("_requests", default=_THREADS)  # that a function may make at a time
+_requests = contextvars.ContextVar("_requests", default=REQUESTS_AT_ONCE)  # that a function may make at a time
 _depth = contextvars.ContextVar("_depth", default=0)  # of mapped functions that are around this one
 
 
@@ -86,7 +86,7 @@ class Concurrent(Serial):
 def _pool(process: int, depth: int) -> ThreadPoolExecutor:
     """The threads of a process: after a fork there are none. Functions that wait for others have threads of their own,
     or all threads might wait."""
-    return ThreadPoolExecutor(_THREADS, f"rmqstore-mapped-{depth}")
+    return ThreadPoolExecutor(REQUESTS_AT_ONCE, f"rmqstore-mapped-{depth}")
 
 
 def _inside(requests: int, function: Callable[[_Item], _Answer], item: _Item) -> _Answer:

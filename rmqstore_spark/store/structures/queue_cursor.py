@@ -51,6 +51,14 @@ class QueueCursor:
         self._last = position, number
         return number
 
+    def look_at_ends(self) -> None:
+        """Look at the queue's first and last units, so that the first search begins where its offset would be if the
+        queue went on evenly from one to the other."""
+        first, last = self.queue.unit(self.queue.first), self.queue.last()
+        if first is not None and last is not None and first.position < last.position:
+            self._block = self.queue.block(last.number, 1)
+            self._rate = (last.number - first.number) / (last.position - first.position)
+
     def unit(self, number: int) -> QueueUnit | None:
         """The unit with this number, or None where there is none or the unit stands for no message."""
         index = number - self._start
