@@ -34,7 +34,8 @@ typedef struct {
 
 /* Pass the header of the entry at `*at`, and before it those of entries that have no unit: RMQ_OK, and a unit is to be at
  * `*at`, in an entry of `*entry` bytes; 0: no entry begins here, but a unit may, whose entry began before. Or RMQ_LIMIT,
- * RMQ_CROSSES_STOP, RMQ_MORE as of rmq_next, or RMQ_BLANK: such a log's file ends with i32 -1, i32 bytes left. */
+ * RMQ_CROSSES_STOP, RMQ_MORE as of rmq_next, or RMQ_BLANK: such a log's file ends with i32 -1, i32 bytes left. Of a node that
+ * was killed just then the latter may be 0 for ever: the node begins the next file all the same. */
 static int rmq_unwrap(const rmq_walk *w, int64_t *at, int64_t *entry, rmq_finding *why) {
     const rmq_wrapping *const f = w->wrapping;
     int64_t position = *at;
@@ -45,7 +46,7 @@ static int rmq_unwrap(const rmq_walk *w, int64_t *at, int64_t *entry, rmq_findin
         if (left < RMQ_BLANK_SIZE) break; /* rmq_unit_at says that there is no blank */
         const int64_t need = left < f->header ? RMQ_BLANK_SIZE : f->header;
         if (available < need) return rmq_fail(why, RMQ_MORE, position - *at + need, available);
-        if (rmq_i32(p) == -1 && rmq_i32(p + 4) == left) {
+        if (rmq_i32(p) == -1 && (rmq_i32(p + 4) == left || rmq_i32(p + 4) == 0)) {
             status = rmq_fail(why, RMQ_BLANK, left, left);
             break;
         }

@@ -46,6 +46,7 @@ _READ = [
 ]
 TIMER_PROPERTIES = ("TIMER_OUT_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ROLL_TIMES")
 _MOST_TIME = 10**15  # milliseconds; later times fit no column
+_CODE_END = (1 << 32) - 1  # what a tagsCode may lack: units and pages begin at multiples of 4 bytes
 _ROWS_AT_ONCE = 8 * 1024
 _DELIVERIES = ["topic", "msgId", "reconsumeTimes", "commitLogOffset"]
 _TIMER_READ = ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
@@ -93,13 +94,14 @@ def _levels(store: Snapshot, both: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
         begins = np.array([next_offsets.get(level, 0) for level in levels.tolist()], np.int64)
         pending = column(parked, "queueOffset").to_numpy() >= begins
         states = pc.if_else(pa.array(pending), "pending", "delivered")
-        asked = pending & _is_due(store, due)
+        asked = pending & (_is_due(store, due) | true(pc.is_null(due)))
         yield from _found("level", states, due, pa.array(levels.astype(np.int32)), parked, asked)
 
 
 def _due_times(store: Snapshot, parked: pa.Table) -> pa.Array:
     """The times at which messages of delay levels are due: the tagsCode of their ConsumeQueue units. Null where no
-    queue tells: the delay of a level is a broker's setting that is in no store."""
+    queue tells: the delay of a level is a broker's setting that is in no store. Of a unit whose broker was killed while
+    it wrote it, or that lost a page, the tagsCode may lack its end."""
     due = np.zeros(len(parked), np.int64)
     known = np.zeros(len(parked), bool)
     queue_ids = integers(column(parked, "queueId"), 0)
@@ -115,7 +117,7 @@ def _due_times(store: Snapshot, parked: pa.Table) -> pa.Array:
             here, at = rows[at < len(units)], at[at < len(units)]
             same = (units.queue_offsets[at] == offsets[here]) & (units.positions[at] == positions[here])
             times = _without_addresses(store, queue.queue_id, units.tags_codes[at[same]])
-            fits = (times >= 0) & (times < _MOST_TIME)
+            fits = (times & _CODE_END != 0) & (times > 0) & (times < _MOST_TIME)
             due[here[same][fits]] = times[fits]
             known[here[same][fits]] = True
     return pa.array(due, LONG, mask=~known)

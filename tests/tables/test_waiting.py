@@ -257,3 +257,22 @@ def test_a_half_message_at_the_start_of_the_log(tmp_path: Path, topic: str, stat
     store.append(topic, sys_flag=reference.COMMIT, prepared_transaction_offset=0)
     store.close()
     assert Store(tmp_path).transactions()["state"].to_pylist() == [state, "open"]
+
+
+@pytest.mark.parametrize("written", [12, 16, 20])
+def test_the_time_of_a_message_whose_unit_was_being_written(tmp_path: Path, written: int) -> None:
+    """A broker was killed, or a page is lost: the tagsCode of a queue's unit lacks its end. When the message is due is
+    not known then, but that it was delivered the log says."""
+    store = stores.StoreBuilder(tmp_path)
+    names = {"REAL_TOPIC": "Orders", "DELAY": "1"}
+    store.append(SCHEDULE, b"x", msg_id="ID1", properties=names, store_timestamp=BEGIN)
+    store.append("Orders", b"x", msg_id="ID1", store_timestamp=BEGIN + 1000)
+    store.append(SCHEDULE, b"x", msg_id="ID2", properties=names, store_timestamp=BEGIN + 2000)
+    store.close(clean=False)
+    path = store.queue_directory(SCHEDULE, 0) / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:written] + bytes(20 - written) + data[20:])
+    rows = Store(tmp_path).delayed().to_pylist()
+    assert [row["state"] for row in rows] == ["delivered", "pending"]
+    due = [row["deliverTimestamp"] and round(row["deliverTimestamp"].timestamp() * 1000) for row in rows]
+    assert due == [BEGIN + 1000 if written == 20 else None, BEGIN + 3000]

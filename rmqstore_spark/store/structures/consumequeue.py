@@ -432,8 +432,11 @@ class Queue:
         return self.topic != SCHEDULE_TOPIC
 
     def may_lack_hashes(self, units: QueueBlock) -> npt.NDArray[np.bool_]:
-        """For each of some units, whether its tagsCode goes on in another page of the file, with zeros. After a loss of
-        power a disk has some pages as they were before, and such a unit is sound but for that."""
+        """For each of some units that follow each other, whether its tagsCode may not have been written to its end.
+
+        That of the last one may not: a broker writes it last, and may be doing so, or was killed just then. And that of
+        a unit which goes on in another page of the file, with zeros: after a loss of power a disk has some pages as
+        they were before, and such a unit is sound but for that."""
         found = np.zeros(len(units), np.bool_)
         some = np.flatnonzero(units.tags_codes & 0xFFFF == 0) if self.is_in_files else ()
         if len(some):
@@ -443,6 +446,7 @@ class Queue:
             lost = UNIT_SIZE - here
             codes = units.tags_codes[some].view(np.uint64) << (64 - 8 * np.clip(lost, 1, 8)).astype(np.uint64)
             found[some] = (lost > 0) & (lost <= _CODE_SIZE) & (codes == 0)
+            found[-1:] |= units.tags_codes[-1:] & 0xFFFF == 0
         return found
 
     # ---- the end
