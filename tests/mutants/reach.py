@@ -86,9 +86,9 @@ class Marked:
 
     def taken(self) -> list[tuple[str, int]]:
         """Path and line of those that were passed since the last call."""
-        passed = [(self._paths[number >> 16], number & 0xFFFF) for number in self.passed]
-        self.passed.clear()
-        return passed
+        passed = self.passed.copy()  # other threads may go on
+        self.passed.difference_update(passed)
+        return [(self._paths[number >> 16], number & 0xFFFF) for number in passed]
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -160,7 +160,9 @@ def _chosen(tests: list[str], rng: random.Random) -> list[str]:
     return tests[:_QUICKEST] + rng.sample(rest, min(_OTHERS, len(rest)))
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(exitstatus: int) -> None:
+    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return  # what the other tests reach is not known
     by_line: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     imported: dict[str, list[int]] = defaultdict(list)
     for test, passed in _PASSED.items():

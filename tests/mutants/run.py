@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import bisect
+import contextlib
 import hashlib
 import json
 import os
@@ -167,7 +168,8 @@ class Results:
         self.by_key: dict[str, dict[str, Any]] = {}
         if self._path.exists():
             for line in self._path.read_text().splitlines():
-                self._take(json.loads(line))
+                with contextlib.suppress(json.JSONDecodeError):  # a run was ended while it wrote this line
+                    self._take(json.loads(line))
 
     def _take(self, found: dict[str, Any]) -> None:
         self.by_key[found["key"]] = found
