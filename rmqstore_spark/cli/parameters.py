@@ -123,8 +123,9 @@ def _with_file(text: str) -> str:
 
 
 def _any_of(ctx: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> str | None:
-    """Several texts as one."""
-    return json.dumps(list(texts)) if texts else None
+    """Several texts as one; one stays as it was given, and so it is in errors."""
+    is_plain = len(texts) == 1 and texts[0] and not texts[0].lstrip().startswith("[")
+    return texts[0] if is_plain else json.dumps(list(texts)) if texts else None
 
 
 # Options that may be given several times, and how one text is made of theirs.

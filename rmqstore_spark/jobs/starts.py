@@ -70,7 +70,10 @@ def starts_of(store: Snapshot, starts: Mapping[str, Start], option: str) -> Iter
         if isinstance(start, dict):
             yield from _given(store, group, start, option)
             continue
-        check_group([store], group, option)
+        try:
+            check_group([store], group, option)
+        except OptionError as why:  # config/ may have been lost
+            raise OptionError(f'{why}; for a group without one name the queues, {{"topic": {{"0": 17}}}}') from None
         topics = _topics_of(store, group)
         if not topics:
             raise OptionError(

@@ -67,3 +67,28 @@ def test_salvage(source: Path, tmp_path: Path) -> None:
     shown = run("salvage", source, tmp_path / "other")
     assert shown.code == 1
     assert "error lostMessages" in shown.out
+
+
+def test_what_does_not_fit_is_shown_as_given(source: Path, tmp_path: Path) -> None:
+    ran = run("copy", source, tmp_path / "target", "--exclude-property", "TAGS")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith(" or NAME=VALUE, found 'TAGS'\n")
+    ran = run("copy", source, tmp_path / "target", "--exclude-key", '["k1"]')
+    assert (ran.code, "excludeKey '[\"k1\"]': no message of the store has it" in ran.err) == (0, True)
+
+
+def test_a_group_without_offsets(source: Path) -> None:
+    """Where config/ was lost, it is said how a group's place is given anyhow, and that works."""
+    ran = run("set-offsets", source, "--group-offset", "G=earliest")
+    assert ran.code == 2
+    why = "no store has an offset of consumer group 'G'. No other group has one; "
+    assert f'{why}for a group without one name the queues, {{"topic": {{"0": 17}}}}' in ran.err
+    assert run("set-offsets", source, "--group-offset", 'G=@{"T0": {"0": 3}}').code == 0
+    assert Store(source).offsets(["consumerOffset"]).column(0).to_pylist() == [3]
+
+
+def test_nothing_to_rebuild(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    ran = run("rebuild", tmp_path, "--config")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == f"{tmp_path} has no files in config/, and no topic or group that they could have\n"

@@ -7,7 +7,7 @@ from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE, WRONG
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import one_path, options_for, output_options
-from rmqstore_spark.errors import counted
+from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.options import WRITE_OPTIONS, Use
 
 
@@ -51,6 +51,8 @@ def _rebuild_config(path: str, dry_run: bool, output: Output, given: dict[str, s
     with progress_bars():
         found = Store(path).rebuild_config(dry_run=dry_run)
     output.put(found.schema, iter(found.to_batches()))
+    if not len(found):
+        click.echo(one_line(f"{path} has no files in config/, and no topic or group that they could have"), err=True)
     if dry_run:
         click.echo("nothing was changed", err=True)
     return WRONG if NOWHERE in found.column("source").to_pylist() else FINE

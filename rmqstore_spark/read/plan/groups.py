@@ -46,10 +46,8 @@ def check_group(stores: list[Snapshot], group: str, asked: str) -> None:
 
 def no_offset_of(group: str, known: list[str]) -> str:
     """What an error says of a group that is none of those with an offset."""
-    return (
-        f"no store has an offset of consumer group {quoted(group)}.{nearest(group, known)} "
-        f"Groups with offsets are {some_of(known)}"
-    )
+    others = f"Groups with offsets are {some_of(known)}" if known else "No other group has one"
+    return f"no store has an offset of consumer group {quoted(group)}.{nearest(group, known)} {others}"
 
 
 def refuse_unread(store: Snapshot, group: str, asked: str) -> None:
