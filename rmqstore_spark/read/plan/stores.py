@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from rmqstore_spark.errors import NotAStoreError, OptionError, one_line
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.store.io.storage import scheme_of
 from rmqstore_spark.store.queue_log import find_logs
 from rmqstore_spark.store.snapshot import Snapshot
@@ -28,6 +27,9 @@ def files_of(options: ReadOptions) -> Files:
         raise OptionError(
             "paths of local and of remote stores are given together; read them separately, and unite the rows"
         )
+    # Imported here: a local store needs nothing of it, and asyncio comes with it.
+    from rmqstore_spark.store.io.remote.files import RemoteFiles
+
     return RemoteFiles(manners=options.manners, storage=options.storage)
 
 
