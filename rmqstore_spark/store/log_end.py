@@ -232,7 +232,19 @@ class LogEnd:
                 began = index, entry  # a file that begins with an older entry is left over
                 if entry is None:
                     break
-        return 0 if began is None else began[0]
+        if began is None:
+            return 0
+        return began[0] - 1 if self._is_out_of_order(*began) else began[0]
+
+    def _is_out_of_order(self, index: int, first: Entry | None) -> bool:
+        """Does a segment begin with an entry that does not go on from the last ones before it? After a loss of power a
+        file may begin with a page of entries that were taken back, and written over."""
+        if index == 0 or first is None or not self._layout.abort:
+            return False
+        at, order = self._late_unit(index - 1), EntryOrder()
+        if at is not None:
+            self._reader(index - 1).walk(at, self._segments[index - 1].end, order)
+        return order.last is not None and not order.last.is_before(first)
 
     def _walk(self, index: int, at: int, newest: int | None = None, order: EntryOrder | None = None) -> _Stop:
         last, order = None, order or EntryOrder()

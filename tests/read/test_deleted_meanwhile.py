@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from oracle import reference, stores
 from support.deleting import Deleting, built, expire, moments
 
 from rmqstore_spark import DamagedStoreError, DeletedMeanwhileError, Store
+from rmqstore_spark.read.plan import again
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.tables.registry import TABLES
 
@@ -131,3 +132,21 @@ def test_a_link_to_nothing_was_not_deleted(tmp_path: Path) -> None:
     assert not issubclass(DeletedMeanwhileError, DamagedStoreError)
     with pytest.raises(DeletedMeanwhileError):
         Files().open(str(tmp_path / "nothing"))
+
+
+def test_the_last_of_several_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(again, "_PAUSES", (0.0, 0.0))
+    for failures in (0, 1, 2, 3):
+        answers = iter([*[DeletedMeanwhileError("deleted")] * failures, "rows"])
+
+        def make(answers: Iterator[Any] = answers) -> str:
+            answer = next(answers)
+            if isinstance(answer, Exception):
+                raise answer
+            return str(answer)
+
+        if failures <= 2:
+            assert again.again(make) == "rows"
+        else:
+            with pytest.raises(DeletedMeanwhileError):
+                again.again(make)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracle import dledger
+from oracle.dledger import DLedgerStoreBuilder
 from oracle.stores import StoreBuilder
 from support import reading
 
@@ -85,6 +87,32 @@ def test_an_old_page_of_a_queue_hides_no_tag(grown: tuple[StoreBuilder, dict[Pat
         for prices in (None, reading.FREE):
             assert _found(builder.root, prices, subscribe="TopicA", tags="t1") == wanted, at
     assert pages == 2
+
+
+def test_an_old_file_of_dledger_is_not_taken_for_the_end_of_the_log(tmp_path: Path) -> None:
+    """It begins with entries that were taken back and written over, in an older term: a node that starts stops before
+    them."""
+    builder = DLedgerStoreBuilder(tmp_path, 4096, queue_file_size=4000)
+    for _ in range(11):
+        builder.append("TopicA", b"x" * 150)
+    builder.flush()
+    builder.holding, kept = True, builder.index
+    for _ in range(9):
+        builder.append("TopicA", b"y" * 120)
+    builder.flush()
+    path = sorted((tmp_path / dledger.NAME / "data").iterdir())[-2]  # the last one is a spare
+    before = path.read_bytes()
+    builder.cut(kept)
+    builder.holding, builder.term = False, 1
+    for _ in range(5):
+        builder.append("TopicA", b"z" * 140)
+    builder.close(clean=False)
+    assert any(before)
+    assert path.read_bytes()[: dledger.HEADER.size] != before[: dledger.HEADER.size]
+    path.write_bytes(before)
+    live = [entry.position + dledger.HEADER.size for entry in dledger.entries(tmp_path)]
+    assert 11 < len(live) < 16
+    assert _found(tmp_path, None) == live
 
 
 def test_no_hash_is_looked_up(grown: tuple[StoreBuilder, dict[Path, bytes]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from oracle.stores import StoreBuilder
 
 from rmqstore_spark.store.format.sizes import usual_size
-from rmqstore_spark.store.geometry import segment_size
+from rmqstore_spark.store.geometry import segment_size, usual_queue_file
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 
@@ -67,3 +68,14 @@ def test_an_only_segment_that_was_cut(tmp_path: Path, kept: str) -> None:
     path.write_bytes(path.read_bytes()[:end])
     expected = {"in the blank": 8192, "in zeros": 8000}.get(kept)
     assert segment_size(Snapshot.find(str(tmp_path), Files())) == expected
+
+
+def test_the_queue_files_usual_size_where_most_are_cut(tmp_path: Path) -> None:
+    """Files' names count, which are bytes."""
+    store = StoreBuilder(tmp_path, queue_file_size=100)
+    for _ in range(11):
+        store.append("TopicA")
+    store.close()
+    for start in (0, 100):
+        os.truncate(store.queue_directory("TopicA", 0) / f"{start:020d}", 40)
+    assert usual_queue_file(Snapshot.find(str(tmp_path), Files()).queues.of_topic("TopicA")) == 100
