@@ -19,6 +19,8 @@ from oracle.stores import StoreBuilder
 from support import flavours
 
 from rmqstore_spark import DamagedStoreError, OptionError, StorageError, Store
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.compaction import compaction_topics
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "body", "commitLogOffset", "offsetMsgId", "file"]
 FILE_SIZE = 2048
@@ -346,3 +348,13 @@ def test_order_of_rows(tmp_path: Path, rng: random.Random) -> None:
     for queue in made.queues:
         offsets = [row["queueOffset"] for row in rows if (row["topic"], row["queueId"]) == queue]
         assert offsets == sorted(offsets)
+
+
+def test_a_topic_that_was_compacted_once(tmp_path: Path) -> None:
+    """The configuration, or a directory, tells that it was."""
+    for topic in ("Once", "Now"):
+        (tmp_path / "compaction" / "compactionLog" / topic / "0").mkdir(parents=True)
+    (tmp_path / "config").mkdir()
+    entries = {topic: {"attributes": {"cleanup.policy": "COMPACTION"}} for topic in ("Now", "New")}
+    (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": entries}))
+    assert compaction_topics(str(tmp_path), Files()) == {"Once", "Now", "New"}

@@ -102,7 +102,7 @@ def test_units_behind_a_closing_blank(tmp_path: Path, rng: random.Random, monkey
             builder.append(f"T{rng.randrange(3)}", b"b" * rng.randrange(300))
         once = {message.position: message for message in builder.messages}
         builder.forget_last(rng.randrange(5, 30))
-        builder.append("T0", b"b" * 7000)  # it goes into a segment of its own
+        builder.append("T0", b"b" * 8000)  # it goes into a segment of its own
         builder.close()
         live = {message.position for message in builder.messages}
         for position in rng.sample(sorted(once), 30):
