@@ -13,14 +13,16 @@ units between two sound ones are wrong, the queue offsets in the log decide.
 
 import bisect
 import contextlib
+import itertools
+import struct
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from native_io import Filter
+from native_io import FORMAT, Filter
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.format.units import BatchBuilder, Run
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.commitlog import SegmentReader, UnitSink
@@ -32,6 +34,7 @@ from rmqstore_spark.store.structures.tiered import Numbers, TieredQueue, unit_fi
 
 BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
 _PLACE, _PLACE_SIZE = 28, 8  # of the physicalOffset in a message
+_MAGIC, _MAGIC_AT = struct.pack(">I", FORMAT["MAGIC_V1"] & 0xFFFFFFFF)[:3], 4  # what both magics begin with
 _ALL = (1 << 63) - 1
 
 Part = tuple[int, int]  # the flat offsets [start, stop)
@@ -55,14 +58,22 @@ class _Between(NamedTuple):
 
     Attributes:
         before, after: the sound units; None where there is none.
-        is_direct: whether no other unit should lead into it.
     """
 
     start: int
     stop: int
     before: _Sound | None
     after: _Sound | None
-    is_direct: bool = False
+
+    @property
+    def place(self) -> int:
+        """Where it is told that messages are missing."""
+        return self.start if self.after is None else self.after.start
+
+    def has(self, number: int) -> bool:
+        """Is this the place of a message, by its queue offset?"""
+        is_late = self.before is None or number > self.before.number
+        return is_late and (self.after is None or number < self.after.number)
 
 
 class _Row(NamedTuple):
@@ -119,15 +130,19 @@ class Brought:
         at = start
         with self._opened():
             for between in self._all_between(start, stop):
+                if between.after is None and at <= between.place < stop:
+                    if at < between.place:
+                        yield at, between.place
+                    at = between.place
+                    yield from self._hole(between)
                 for begin, end in self._again_in(between, start, stop):
                     if at < begin:
                         yield at, begin
                     at = max(at, end)
-                after = between.after
-                if after is not None and at <= after.start < stop:
-                    if at < after.start:  # cut here, as a message surely begins here, whatever is before
-                        yield at, after.start
-                    at = after.start
+                if between.after is not None and at <= between.place < stop:
+                    if at < between.place:  # cut here, as a message surely begins here, whatever is before
+                        yield at, between.place
+                    at = between.place
                     yield from self._hole(between)
         if at < stop:
             yield at, stop
@@ -171,9 +186,10 @@ class Brought:
         index = bisect.bisect_right(self._starts, position) - 1
         if index < 0 or position >= self._found.extents[index].stop:
             return None
-        reader = self._reader(self._found.extents[index].segment)
+        extent = self._found.extents[index]
+        reader = self._reader(extent.segment)
         with reader.unchecked():
-            header = reader.header(position)
+            header = whole_at(reader, position, extent.stop)
         return header if header is not None and self._is_own(header) else None
 
     @kept
@@ -220,49 +236,48 @@ class Brought:
             number -= 1
         return least
 
-    def _next_sound(self, number: int, position: int) -> tuple[_Sound | None, bool]:
-        """The first sound unit from a number on whose message does not begin before a flat offset; and whether the
-        unit before is of a message that ends before that, or is not there."""
-        stop, before = self._found.extents[-1].stop, (0, 0)
-        for first, starts, ends in self._units_from(number):
+    def _next_sound(self, number: int, position: int) -> _Sound | None:
+        """The first sound unit from a number on whose message does not begin before a flat offset."""
+        stop = self._found.extents[-1].stop
+        for first, starts, _ in self._units_from(number):
             for at in np.flatnonzero((starts >= position) & (starts < stop)).tolist():
                 found = self._sound(first + at, int(starts[at]))
                 if found is not None:
-                    begin, end = (int(starts[at - 1]), int(ends[at - 1])) if at else before
-                    return found, 0 <= begin <= end <= position
-            before = int(starts[-1]), int(ends[-1])
-        return None, False
+                    return found
+        return None
 
-    def _units_from(self, number: int) -> Iterator[tuple[int, Numbers, Numbers]]:
-        return units_from(self._unit_files, self._files, number, self._found.units_end)
+    def _units_from(self, number: int, stop: int = _ALL) -> Iterator[tuple[int, Numbers, Numbers]]:
+        return units_from(self._unit_files, self._files, number, min(stop, self._found.units_end))
 
     # ---- where units do not follow each other
 
     def _all_between(self, start: int, stop: int) -> Iterator[_Between]:
         """What is between sound units, and has a part in [start, stop) or ends at `start`."""
         extents = self._found.extents
-        if not extents or not self._found.units_end or not self._unit_files:
+        if not extents:
             return
         begin, end = extents[0].start, extents[-1].stop
         sound = self._sound_before(start)
         if sound is None:
-            sound, is_direct = self._next_sound(self._queue.first, begin)
-            yield _Between(begin, end if sound is None else sound.start, None, sound, is_direct)
+            sound = self._next_sound(0, begin)
+            until = min(end, begin + BROUGHT_AT_ONCE) if sound is None else sound.start
+            yield _Between(begin, until, None, sound)
         while sound is not None and sound.start < stop:
             row = self._row_from(sound, stop)
             before = self._last_sound(row.last, sound)
             if row.is_longer and before.number == row.last:
                 return
-            after, _ = self._next_sound(row.last + 1, before.end)
+            after = self._next_sound(row.last + 1, before.end)
             if row.is_longer and (after is None or self._row_from(before, after.start) == (after.number - 1, True)):
                 sound = after  # units go on as they should: it is the log that is damaged
                 continue
             if after is not None:
-                yield _Between(before.end, after.start, before, after, after.number == before.number + 1)
+                until = after.start
             elif before.number == self._found.units_end - 1:
-                yield _Between(before.end, min(end, before.end + BROUGHT_AT_ONCE), before, None)
+                until = min(end, before.end + BROUGHT_AT_ONCE)
             else:
-                yield _Between(before.end, end, before, None)
+                until = end
+            yield _Between(before.end, until, before, after)
             sound = after
 
     def _row_from(self, sound: _Sound, stop: int) -> _Row:
@@ -270,7 +285,7 @@ class Brought:
         last, after, end = sound.number, sound.number, sound.start
         for first, starts, ends in self._units_from(sound.number):
             follow = starts == np.concatenate([[end], ends[:-1]])
-            follow[0] |= first != after  # a file of units is missing
+            follow[0] &= first == after  # else a file of units is missing
             are_here = follow & (starts < stop)
             if not are_here.all():
                 at = int(np.argmin(are_here))
@@ -289,41 +304,103 @@ class Brought:
     # ---- what is there once more
 
     def _again_in(self, between: _Between, start: int, stop: int) -> Iterator[Part]:
-        """The parts of [start, stop) between two sound units that are in the log once more."""
-        for at, after, _, is_again in self._judged(between):
-            if at >= stop:
-                return
+        """The parts of [start, stop) between two sound units that are in the log once more, and halves of messages."""
+        for at, after, _, is_again in self._judged(between, start, stop):
             if is_again and max(at, start) < min(after, stop):
                 yield max(at, start), min(after, stop)
 
-    def _judged(self, between: _Between) -> Iterator[tuple[int, int, Header | None, bool]]:
-        """What is between two sound units, as of _messages(), each with the answer whether it is there once more."""
+    def _judged(self, between: _Between, start: int, stop: int) -> Iterator[tuple[int, int, Header | None, bool]]:
+        """What is between two sound units, as of _messages(), up to `stop`, each with the answer whether it is there
+        once more, or half a message that a broker was writing when it was killed."""
+        missing = self._missing(between)
+        claims = self._claims(missing or ())
         kept_ones: set[int] = set()
-        for reader, begin, end in self._pieces(between.start, between.stop):
-            are_left = between.is_direct  # halves, which a broker was writing when it was killed
+        for reader, begin, end in self._pieces(*self._judged_for(between, start)):
             for at, after, header in _messages(reader, begin, end):
+                if at >= stop:
+                    return
                 if header is None:
-                    yield at, after, None, are_left
+                    yield at, after, None, self._is_half(at, after, between, missing, claims)
                     continue
-                is_again = self._is_own(header) and self._is_again(header, between, kept_ones)
-                are_left &= is_again
+                is_again = self._is_own(header) and self._is_again(header, between, missing, kept_ones)
                 kept_ones.add(header.queue_offset)
                 yield at, after, header, is_again
 
-    def _is_again(self, header: Header, between: _Between, kept_ones: Collection[int]) -> bool:
+    def _judged_for(self, between: _Between, start: int) -> Part:
+        """What must be looked at between two sound units to judge what is from `start` on."""
+        for reader, begin, end in self._pieces(max(between.start, start - BROUGHT_AT_ONCE), between.stop):
+            if begin == between.start:
+                break
+            if (found := reader.find(begin, end)) is not None:
+                return found, between.stop
+        return between.start, between.stop
+
+    def _missing(self, between: _Between) -> Collection[int] | None:
+        """The queue offsets between two sound units of which no whole message is there; None where that is not
+        known."""
+        before, after = between.before, between.after
+        if before is not None and after is not None and before.number + 1 == after.number:
+            return ()
+        if between.stop - between.start > BROUGHT_AT_ONCE or (before is None and after is None):
+            return None
+        there = {number for number in self._numbers_in(between.start, between.stop) if between.has(number)}
+        first = before.number + 1 if before is not None else self._first_here(between)
+        if first is None and (there or between.start):
+            return None
+        first = after.number if first is None and after is not None else first or 0
+        missing = {*range(first, max(there, default=-1) + 1 if after is None else after.number)} - there
+        return missing - self._brought_before(between) if missing else missing
+
+    def _brought_before(self, between: _Between) -> set[int]:
+        """The queue offsets of the messages that are between other sound units, as a broker had brought them before it
+        was killed the last time."""
+        start = max(0, between.start - BROUGHT_AT_ONCE)
+        others = (each for each in self._all_between(start, between.start) if each.stop <= between.start)
+        return {number for each in others for number in self._numbers_in(each.start, each.stop)}
+
+    def _first_here(self, between: _Between) -> int | None:
+        """The first queue offset whose message, as its unit says, does not end before the log begins; None where there
+        are no units before the first sound one."""
+        assert between.after is not None
+        number: int | None = None
+        for first, _, ends in self._units_from(0, between.after.number):
+            expired = np.flatnonzero(ends <= between.start)
+            if len(expired) or number is None:
+                number = first + (int(expired[-1]) + 1 if len(expired) else 0)
+        return number
+
+    def _claims(self, numbers: Collection[int]) -> dict[int, Part]:
+        """The parts of the log where the units of these queue offsets lead to."""
+        claims: dict[int, Part] = {}
+        for first, starts, ends in self._units_from(min(numbers), max(numbers) + 1) if numbers else ():
+            parts = zip(starts.tolist(), ends.tolist(), strict=True)
+            claims.update(zip(itertools.count(first), parts, strict=False))
+        return {number: claims[number] for number in numbers if number in claims}
+
+    def _is_half(
+        self, at: int, after: int, between: _Between, missing: Collection[int] | None, claims: dict[int, Part]
+    ) -> bool:
+        """Is what is no message half of one, and not a damaged one? If nothing is missing nothing was lost there. Of
+        what is missing the units may lead elsewhere: then it was never brought."""
+        if missing is None or (between.after is None and after == between.stop):
+            return False
+        is_claimed = any(start == at and stop <= after for start, stop in claims.values())
+        return not is_claimed and len(claims) == len(missing)
+
+    def _is_again(
+        self, header: Header, between: _Between, missing: Collection[int] | None, kept_ones: Collection[int]
+    ) -> bool:
         """Is a message that was found between two sound units in the log once more: where its unit says, or among the
         messages whose units are wrong, in its place?"""
-        number, before, after = header.queue_offset, between.before, between.after
+        number, after = header.queue_offset, between.after
         if number in kept_ones:
             return True
-        found = self._sound_unit(number)
-        if before is not None and number <= before.number:  # or it is damaged, and was another number
-            return found is not None and self._is_same(header, found.start, found.end - found.start)
-        if after is None or number < after.number:
+        if between.has(number):
             return False
-        if found is None:
-            return self._is_later(number, after)
-        return between.is_direct or self._is_same(header, found.start, found.end - found.start)
+        found = self._sound_unit(number)
+        if found is not None:  # or the message is a missing one whose queue offset is damaged
+            return (missing is not None and not missing) or self._is_same(header, found.start, found.end - found.start)
+        return after is not None and number > after.number and self._is_later(number, after)
 
     def _is_same(self, header: Header, start: int, size: int) -> bool:
         return self._bytes(header.position, header.size) == self._bytes(start, size)
@@ -338,11 +415,7 @@ class Brought:
         """Is a message whose unit is wrong, or not there, in the log after a sound unit: in its place, or before it
         among others that are there once more?"""
         before = self._last_sound(min(number, self._found.units_end) - 1, least)
-        after, _ = self._next_sound(number + 1, before.end)
-        stop = before.end + BROUGHT_AT_ONCE if after is None else after.start
-        if number in self._numbers_in(before.end, stop):
-            return True
-        others = (each for each in self._all_between(least.end, before.end) if each.start >= least.end)
+        others = (each for each in self._all_between(least.end, before.end + 1) if each.start >= least.end)
         return any(number in self._numbers_in(each.start, each.stop) for each in others)
 
     def _numbers_in(self, start: int, stop: int) -> Collection[int]:
@@ -364,41 +437,63 @@ class Brought:
     # ---- what was never brought
 
     def _hole(self, between: _Between) -> Iterator[Damage]:
-        """What is missing before the second of two sound units."""
-        before, after, known = between.before, between.after, self._found.known
-        if before is None or after is None or between.is_direct:
-            return
-        missing = set(range(before.number + 1, after.number))
-        for _, _, header, is_again in self._judged(between):
-            if header is None or not (is_again or header.queue_offset in missing):
-                return  # units or messages are wrong, and that is told
-            if not is_again:
-                missing.remove(header.queue_offset)
+        """What is missing between two sound units, if nothing there may be it."""
+        after, known = between.after, self._found.known
+        missing = self._missing(between)
         if not missing or (known[0] <= min(missing) and max(missing) < known[1]):
             return
+        there: list[int] = []
+        for _, _, header, is_again in self._judged(between, between.start, between.stop):
+            if not is_again and (header is None or not between.has(header.queue_offset)):
+                return  # units or messages are wrong, and that is told
+            if header is not None and header.queue_offset > min(missing):
+                there.append(header.queue_offset)
         first, last = min(missing), max(missing)
+        units = "there are units for" if self._claims(missing) else "there is nothing of"
         reason = (
-            f"a hole in the log of this queue: there are units for queueOffset {first} to {last}, and "
-            f"found queueOffset {after.number} where the first of them would be: a broker was killed before it brought "
-            "them; it may still have them in its own store (option tiered)"
+            f"a hole in the log of this queue: {units} queueOffset {first} to {last}, and "
+            f"found queueOffset {there[0] if after is None else after.number} where the first of them would be: a "
+            "broker was killed before it brought them; it may still have them in its own store (option tiered)"
         )
-        segment = self._found.extents[bisect.bisect_right(self._starts, after.start) - 1].segment
-        yield damage_in(segment, after.start, after.start, reason)
+        segment = self._found.extents[bisect.bisect_right(self._starts, between.place) - 1].segment
+        yield damage_in(segment, between.place, between.place, reason)
 
 
 def _messages(reader: SegmentReader, at: int, end: int) -> Iterator[tuple[int, int, Header | None]]:
     """The whole messages in a part of a segment, and what is between: each where it begins and ends, and the message;
     None for what is none."""
     while at < end and not reader.is_closed_at(at):
-        header = reader.header(at)
-        if header is None or at + header.size > end:
+        header = whole_at(reader, at, end)
+        if header is None:
             found = reader.find(at + 1, end)
             after = end if found is None else found
-            yield at, after, None
         else:
             after = at + header.size
-            yield at, after, header
+        yield at, after, header
         at = after
+
+
+def whole_at(reader: SegmentReader, at: int, end: int) -> Header | None:
+    """The message at a flat offset; None where there is none, or only half of one, with what begins in it for the
+    rest."""
+    header = reader.header(at)
+    if header is None or at + header.size > end:
+        return None
+    after = at + header.size
+    is_followed = after == end or reader.header(after) is not None
+    return None if not is_followed and _has_head(reader, at + 1, after, end) else header
+
+
+def _has_head(reader: SegmentReader, start: int, stop: int, end: int) -> bool:
+    """Does a message begin in [start, stop), as far as its first bytes tell?"""
+    data = reader.read(start, min(stop + HEAD_SIZE, end) - start)
+    at = data.find(_MAGIC, _MAGIC_AT)
+    while at >= 0:
+        begin = start + at - _MAGIC_AT
+        if begin < stop and Head.of(data, at - _MAGIC_AT).physical_offset == begin:
+            return True
+        at = data.find(_MAGIC, at + 1)
+    return False
 
 
 class EachOnce(PastDamage):

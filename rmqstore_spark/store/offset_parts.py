@@ -105,9 +105,7 @@ def _part(store: Snapshot, queue: Queue, offsets: Offsets) -> list[tuple[int, in
         if unit is None:
             return None
         stop = unit.position + unit.size
-    else:
-        start = min(start, store.first_unqueued)
-    return [(start, stop)]
+    return [(store.first_of(start, first, offsets.most), stop)]
 
 
 def _unit_at(store: Snapshot, queue: Queue, queue_offset: int) -> QueueUnit | None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from native_io import FORMAT, Status
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.brought import BROUGHT_AT_ONCE, Brought, EachOnce, Found
+from rmqstore_spark.store.brought import BROUGHT_AT_ONCE, Brought, EachOnce, Found, whole_at
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
@@ -38,8 +38,10 @@ from rmqstore_spark.store.structures.tiered import (
     last_tiered_units,
     seconds_since_unit,
     tiered_logs,
+    tiered_queue_files,
     tiered_unit_at,
     tiled_to,
+    units_from,
 )
 from rmqstore_spark.store.structures.written import Record
 
@@ -305,9 +307,13 @@ class TieredLog(QueueLog):
     def may_hold(self, starts: Sequence[int], asked: AskedOffsets) -> list[bool]:
         """As of QueueLog."""
         found, span = super().may_hold(starts, asked), asked(*self.queue)
-        if span is None or span[1] < self._units_end:
+        if span is None or all(found):
             return found
-        return [may or after > self.first_unqueued for may, after in zip(found, [*starts[1:], _MOST], strict=False)]
+        queue = self.stored_queues.queue(*self.queue)
+        unit = None if queue is None else queue.unit(min(span[0], self._units_end - 1))
+        first = 0 if unit is None else self.first_of(unit.position, *span)
+        late = found.index(True) if True in found else 0
+        return [may or (at < late and starts[at + 1] > first) for at, may in enumerate(found)]
 
     def _number_at(self, position: int) -> int | None:
         # Only where a unit leads to it: after another one a broker that was killed may go on with lower numbers.
@@ -316,11 +322,24 @@ class TieredLog(QueueLog):
         unit = None if number is None or queue is None else queue.unit(number)
         return None if unit is None or unit.position != position else number
 
-    @property
-    def first_unqueued(self) -> int:
-        """As of Snapshot. Messages whose broker was killed, then killed again before it had brought all of them again,
-        are before the queue's last ones, by no more than what it has under way."""
-        return max(0, self._last_units[-1][1] - BROUGHT_AT_ONCE) if self._last_units else 0
+    def first_of(self, start: int, least: int, most: int) -> int:
+        """As of Snapshot. Of messages that a broker was to bring again when it was killed once more, some are only
+        where they were brought first: before messages with lower queue offsets, by no more than what it has under way.
+        Their units lead into other messages, or are not there yet."""
+        if most >= self._units_end:
+            return max(0, min(start, *(position for _, position, _ in self._last_units)) - BROUGHT_AT_ONCE)
+        return max(0, start - BROUGHT_AT_ONCE) if self._cross(least, most) else start
+
+    def _cross(self, least: int, most: int) -> bool:
+        """May units of these queue offsets lead into each other's messages?"""
+        if most - least > _LOOKED_AT:
+            return True
+        end = 0
+        for _, starts, ends in units_from(tiered_queue_files(self.layout, self.files), self.files, least, most + 1):
+            if starts[0] < end or (starts[1:] < ends[:-1]).any():
+                return True
+            end = int(ends[-1])
+        return False
 
     @property
     def _units_end(self) -> int:
@@ -458,7 +477,7 @@ class TieredLog(QueueLog):
         if extent is None:
             return None
         with self.reader(extent.segment, verify_crc=True) as reader:
-            return reader.header(position)
+            return whole_at(reader, position, extent.stop)
 
     def onward(self, start: int, stop: int) -> tuple[int, int | None]:
         """How far each message has a later queueOffset than the one before, in a part of the log: up to a message that
@@ -474,11 +493,11 @@ class TieredLog(QueueLog):
             if at >= until:
                 continue
             with self.reader(segment, verify_crc=True) as reader:
-                if at == start and reader.header(at) is None:
+                if at == start and whole_at(reader, at, until) is None:
                     found = reader.find(at + 1, until)
                     at = until if found is None else found
                 while at < until and looked < _LOOKED_AT:
-                    header = reader.header(at)
+                    header = whole_at(reader, at, until)
                     if header is None and reader.is_closed_at(at):
                         break
                     if header is None or header.queue_offset <= newest:
@@ -514,15 +533,14 @@ class TieredLog(QueueLog):
 
     def _near_end(self, reader: SegmentReader, start: int) -> int:
         """Where a unit begins near the end of a segment that begins at `start`: there if nothing later is sure. The
-        queue's last two units say where, if they follow each other, and the log has both messages just as they say."""
-        units = self._last_units
-        if len(units) < 2 or units[0][1] < start or units[0][1] + units[0][2] != units[1][1]:
+        queue's last unit says where, if the log has the message just as it says."""
+        if not self._last_units or self._last_units[-1][1] < start:
             return start
-        headers = [reader.header(position) for _, position, _ in units]
-        found = [
-            None if each is None else (each.topic, each.queue_id, each.queue_offset, each.size) for each in headers
-        ]
-        return units[0][1] if found == [(*self.queue, offset, size) for offset, _, size in units] else start
+        offset, position, size = self._last_units[-1]
+        header = reader.header(position)
+        if header is None or (header.topic, header.queue_id) != self.queue:
+            return start
+        return position if (header.queue_offset, header.size) == (offset, size) else start
 
     def _is_lost_at(self, segment: Segment, stop: int) -> bool:
         """Is a message damaged where the units of the last segment end? Half a message, of a broker that was killed,
@@ -627,6 +645,10 @@ def units_end(reader: SegmentReader, start: int, is_last: bool) -> tuple[int, He
         if walked.status in (Status.LIMIT, Status.BLANK):
             break
         data_end = _data_end(reader, at)
+        over = None if last is None else reader.find(last + 1, at)  # half a message may reach over where one begins
+        if over is not None:
+            last, at = None, over
+            continue
         found = reader.find(at + 1, data_end) if at + 1 < data_end else None
         if found is None:
             at = at if is_last else max(at, data_end)

@@ -360,11 +360,13 @@ class Snapshot(StoreRef):
     def _log_end(self) -> LogEnd:
         return LogEnd(self.layout, self.segments, self.queues, self.files)
 
-    @property
-    def first_unqueued(self) -> int:
-        """A physical offset before which no message is that its queue does not have yet: such messages come after the
-        queue's last one, but in logs that are told."""
-        return (1 << 63) - 1
+    def first_of(self, start: int, least: int, most: int) -> int:
+        """A physical offset before which the log has no message with these queue offsets of a queue.
+
+        Args:
+            start: where the unit of the first of them leads to.
+        """
+        return start
 
     @kept
     def may_have_old_pages(self) -> bool:

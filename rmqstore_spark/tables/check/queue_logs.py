@@ -103,10 +103,26 @@ def _check_tiered_log(log: TieredLog, moment: Moment) -> Iterator[Finding]:
             found.append(units)
             return iter(())
 
-        yield from _check_log(log, "damagedQueueLog", keep)
-        yield from _check_tiered_queue(log, found)
+        unordered = []
+        for finding in _check_log(log, "damagedQueueLog", keep):
+            if finding.problem == "unorderedQueueLog":
+                unordered.append(finding)
+            else:
+                yield finding
+        units = np.concatenate([each.expected for each in found]) if found else np.empty(0, UNIT)
+        if not _is_complete(units):
+            yield from unordered
+        yield from _check_tiered_queue(log, units)
     except DamagedStoreError as why:
         yield Finding("damagedQueueLog", topic=topic, queue_id=queue_id, expected="one log", found=str(why))
+
+
+def _is_complete(units: npt.NDArray[np.void]) -> bool:
+    """Is each queue offset there once, from the first to the last? Then their order is no fault: of messages that a
+    broker was to bring again when it was killed once more, only those are there that it had brought first, before
+    others."""
+    numbers = np.sort(units["queueOffset"])
+    return bool((np.diff(numbers) == 1).all())
 
 
 def _check_log(
@@ -279,15 +295,18 @@ def _claims(path: str, files: Files) -> npt.NDArray[np.void] | None:
     return np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)
 
 
-def _check_tiered_queue(log: TieredLog, found: list[_Units]) -> Iterator[Finding]:
+def _check_tiered_queue(log: TieredLog, units: npt.NDArray[np.void]) -> Iterator[Finding]:
     """Compare the messages of a tiered queue with its units, whose number is the queueOffset. The last messages may
     have none, for a broker brings the units later; and units may be left of what has expired."""
-    units = np.concatenate([each.expected for each in found]) if found else np.empty(0, UNIT)
     extents = log.log.extents
     end = extents[-1].stop if extents else 0
     before = None
     for path, start in tiered_queue_files(log.layout, log.files):
         claims = _tiered_claims(path, log.files)
+        if before is not None and before < start:
+            yield _no_units(
+                log, f"a file of CONSUME_QUEUE that begins at {before}", f"one that begins at {start}", path
+            )
         numbers = start // TIERED_UNIT.itemsize + np.arange(len(claims))
         at = np.minimum(np.searchsorted(units["position"], claims["position"]), max(len(units) - 1, 0))
         is_there = units["position"][at] == claims["position"] if len(units) else np.zeros(len(claims), bool)
@@ -307,15 +326,14 @@ def _check_tiered_queue(log: TieredLog, found: list[_Units]) -> Iterator[Finding
             expected = f"positions before {end}, where the queue's log ends"
             found_here = f"position {claims['position'][ahead[0]]}"
             yield _tiered_finding("tieredQueueAhead", log, path, start, ahead, expected, found_here)
-        before = path
+        before = start + len(claims) * TIERED_UNIT.itemsize
     if before is None and len(units):
-        yield Finding(
-            "noTieredQueue",
-            topic=log.queue[0],
-            queue_id=log.queue[1],
-            expected="files of CONSUME_QUEUE",
-            found="none",
-        )
+        yield _no_units(log, "files of CONSUME_QUEUE", "none")
+
+
+def _no_units(log: QueueLog, expected: str, found: str, path: str | None = None) -> Finding:
+    topic, queue_id = log.queue
+    return Finding("noTieredQueue", path, topic=topic, queue_id=queue_id, expected=expected, found=found)
 
 
 def _tiered_finding(

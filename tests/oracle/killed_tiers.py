@@ -1,0 +1,121 @@
+"""Tiers that brokers have left that were killed again and again, by what RocketMQ's tieredstore does.
+
+A broker brings some messages, then writes their units; what is full is written at once and the next file begun. One
+that starts goes on after the last unit of the queue, behind the last byte of its log. So a kill leaves:
+    k  messages without units, which come again
+    h  the same, and half of the next message
+    n  units without messages: those of a file that was full; the broker goes on with the messages after them
+    f  units of a full file with some of their messages, and half of the next one
+Source: org.apache.rocketmq.tieredstore.core.MessageStoreDispatcherImpl, file.FlatAppendFile, provider.FileSegment.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from oracle import reference
+from oracle.tiered import CLUSTER, name_of
+
+UNIT = struct.Struct(">qiq")
+LONG_AGO = 1_700_000_000
+
+
+class KilledQueue:
+    """The log of one queue.
+
+    Attributes:
+        whole: the queue offsets of which the log has a whole message.
+        events: what has happened: the kind, the first queue offset, the one after the last message, and after the last
+            unit.
+    """
+
+    def __init__(self, tier: Path, topic: str, queue_id: int, units: Sequence[bytes], rng: random.Random) -> None:
+        directory = tier / CLUSTER / "bk" / topic / str(queue_id)
+        self.log, self.queue = directory / "COMMIT_LOG", directory / "CONSUME_QUEUE"
+        for each in (self.log, self.queue):
+            each.mkdir(parents=True)
+        self.units, self._rng, self._topic = units, rng, topic
+        self._units_per_file = rng.choice([4, 9, 1000])
+        self._file_size = rng.choice([1500, 6000, 10**9])
+        self._file, self._size = self.log / name_of(0), 0
+        self._next = 0  # flat offset
+        self._number = 0  # after the last unit
+        self.whole: set[int] = set()
+        self.events: list[tuple[str, int, int, int]] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Have nearly all messages come?"""
+        return self._number >= len(self.units) - 24
+
+    @property
+    def lost(self) -> set[int]:
+        """What never came, though messages after it did."""
+        return {*range(max(self.whole, default=-1) + 1)} - self.whole
+
+    def step(self, kind: str, count: int | None = None) -> None:
+        """One more broker, until it is killed.
+
+        Args:
+            count: of messages; drawn if None.
+        """
+        rng, first = self._rng, self._number
+        if kind in "nf" and first:
+            units = rng.randint(1, 4)
+            messages = 0 if kind == "n" else rng.randrange(units)
+        else:
+            messages = rng.randint(1, 9) if count is None else count
+            units = messages if kind == "o" else rng.randint(0, messages)
+        claims, at = [], self._next
+        for number in range(first, first + units):
+            claims.append((at, number))
+            at += len(self.units[number])
+        for number in range(first, first + messages):
+            self._bring(self._placed(number))
+            self.whole.add(number)
+        if kind in "hf":
+            half = self._placed(first + messages)
+            sizes = [rng.randrange(1, len(half)), len(half) - rng.randint(1, 30), rng.randint(1, 60)]
+            self._bring(half[: rng.choice(sizes)])
+        for at, number in claims:
+            self._claim(at, number)
+        self._number += units
+        self.events.append((kind, first, first + messages, first + units))
+
+    def finish(self) -> None:
+        """One that is not killed, long ago."""
+        self.step("o", max({self._number, *self.whole}) + 1 - self._number)
+        for path in (*self.log.iterdir(), *self.queue.iterdir()):
+            os.utime(path, (LONG_AGO, LONG_AGO))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The messages that are there."""
+        return [
+            {**reference.decode_unit(self.units[number], 0), "commitLogOffset": None, "offsetMsgId": None}
+            for number in sorted(self.whole)
+        ]
+
+    def _placed(self, number: int) -> bytes:
+        unit = self.units[number]
+        if self._size >= self._file_size:
+            self._file, self._size = self.log / name_of(self._next), 0
+        return unit[:28] + struct.pack(">q", self._next) + unit[36:]
+
+    def _bring(self, data: bytes) -> None:
+        with self._file.open("ab") as file:
+            file.write(data)
+        self._next += len(data)
+        self._size += len(data)
+
+    def _claim(self, position: int, number: int) -> None:
+        unit = reference.parse_unit(self.units[number], struct.unpack_from(">q", self.units[number], 28)[0])
+        properties = reference.parse_properties(unit.properties)
+        code = reference.tags_code(self._topic, properties, unit.store_timestamp)
+        begin = number - number % self._units_per_file
+        with (self.queue / name_of(20 * begin)).open("ab") as file:
+            file.write(UNIT.pack(position, len(self.units[number]), code))
