@@ -311,9 +311,9 @@ class TieredLog(QueueLog):
             return found
         queue = self.stored_queues.queue(*self.queue)
         unit = None if queue is None else queue.unit(min(span[0], self._units_end - 1))
-        first = 0 if unit is None else self.first_of(unit.position, *span)
-        late = found.index(True) if True in found else 0
-        return [may or (at < late and starts[at + 1] > first) for at, may in enumerate(found)]
+        first, place = (0, _MOST) if unit is None else (self.first_of(unit.position, *span), unit.position)
+        parts = zip(found, starts, [*starts[1:], _MOST], strict=True)
+        return [may or (first < stop and start <= place) for may, start, stop in parts]
 
     def _number_at(self, position: int) -> int | None:
         # Only where a unit leads to it: after another one a broker that was killed may go on with lower numbers.

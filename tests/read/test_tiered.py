@@ -626,7 +626,7 @@ def test_a_message_that_reaches_over_where_one_begins(tmp_path: Path, rng: rando
 
 def test_messages_brought_once_and_then_never_again(tmp_path: Path, rng: random.Random) -> None:
     """Killed twice: after the messages 4 to 9, which have no units yet, and after the units of 6 to 11, whose messages
-    were to come again. So those of 6 to 9 are the only ones; the hole is told by its units."""
+    were to come again. So those of 6 to 9 are the only ones, and only 10 and 11 are told: by their units."""
     local_store(tmp_path / "store", rng, 200)
     units = tiered.queue_units(tmp_path / "store")["A", 0]
     writer = TierWriter(tmp_path / "tier", "A", 0)
@@ -636,7 +636,7 @@ def test_messages_brought_once_and_then_never_again(tmp_path: Path, rng: random.
     writer.write_segment(units[6:12]).unlink()
     writer.next = end
     writer.write_segment(units[12:])
-    with pytest.raises(DamagedStoreError, match="units for queueOffset 6 to 11, and found queueOffset 12 where"):
+    with pytest.raises(DamagedStoreError, match="units for queueOffset 10 to 11, and found queueOffset 12 where"):
         rows_of(tmp_path / "tier")
     rows = rows_of(tmp_path / "tier", mode="DROPMALFORMED")
     assert sorted(row["queueOffset"] for row in rows) == [*range(10), *range(12, len(units))]
