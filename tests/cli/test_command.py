@@ -236,7 +236,7 @@ def test_the_tail_of_a_tiered_store(tmp_path: Path) -> None:
     """Those that were stored last, whatever their queues."""
     queues = [GrowingQueue(tmp_path, "A", number) for number in range(3)]
     for number in range(9):
-        queues[number % 3].offset = number  # the store time follows
+        queues[number % 3].began = 1_700_000_000_000 + number
         queues[number % 3].bring(b"%d" % number)
     asked = ("--columns", "queueId,body", "--format", "json")
     last = run("tail", tmp_path, "-n", "4", *asked)

@@ -116,12 +116,14 @@ class GrowingQueue(TierWriter):
 
     Attributes:
         bodies: of all messages brought, by queueOffset.
+        began: the store time (ms) of a first message; each later one is stored 1 ms later.
     """
 
     def __init__(self, tier: Path, topic: str, queue_id: int, broker: str = "bk") -> None:
         super().__init__(tier, topic, queue_id, broker)
         self.queue_id = queue_id
         self.offset = 0
+        self.began = 1_700_000_000_000
         self.bodies: dict[int, bytes] = {}
         self._rest = self._claims = b""
         self._late = 0
@@ -149,7 +151,7 @@ class GrowingQueue(TierWriter):
             is_ahead: the queue's unit is there before the message is whole.
             is_late: the queue's unit comes with that of the next message.
         """
-        time = 1_700_000_000_000 + self.offset
+        time = self.began + self.offset
         unit = encode_unit(
             topic=self.topic,
             queue_id=self.queue_id,
