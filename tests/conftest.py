@@ -190,6 +190,15 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(f"{SEED} {request.node.nodeid}")
 
 
+@pytest.fixture(autouse=True)
+def logs_end_like_large_ones(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a short log is found without hints, and nearly all logs of tests are short. So hints are used here as
+    in large ones, but for half of what is drawn."""
+    seed = f"short {SEED} {request.node.nodeid}"
+    if "rng" not in request.fixturenames or random.Random(seed).random() < 0.5:
+        monkeypatch.setattr("rmqstore_spark.store.log_end._SHORT", 0)
+
+
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
     """pytest's own, or one in memory (pytest_runtest_setup)."""
