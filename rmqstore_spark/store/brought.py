@@ -13,9 +13,8 @@ units between two sound ones are wrong, the queue offsets in the log decide.
 
 import bisect
 import contextlib
-import itertools
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -313,7 +312,7 @@ class Brought:
         """What is between two sound units, as of _messages(), up to `stop`, each with the answer whether it is there
         once more, or half a message that a broker was writing when it was killed."""
         missing = self._missing(between)
-        claims = self._claims(missing or ())
+        claims = self._claims(missing or [])
         kept_ones: set[int] = set()
         for reader, begin, end in self._pieces(*self._judged_for(between, start)):
             for at, after, header in _messages(reader, begin, end):
@@ -335,12 +334,12 @@ class Brought:
                 return found, between.stop
         return between.start, between.stop
 
-    def _missing(self, between: _Between) -> Collection[int] | None:
+    def _missing(self, between: _Between) -> list[range] | None:
         """The queue offsets between two sound units of which no whole message is there; None where that is not
         known."""
         before, after = between.before, between.after
         if before is not None and after is not None and before.number + 1 == after.number:
-            return ()
+            return []
         if between.stop - between.start > BROUGHT_AT_ONCE or (before is None and after is None):
             return None
         there = {number for number in self._numbers_in(between.start, between.stop) if between.has(number)}
@@ -348,8 +347,9 @@ class Brought:
         if first is None and (there or between.start):
             return None
         first = after.number if first is None and after is not None else first or 0
-        missing = {*range(first, max(there, default=-1) + 1 if after is None else after.number)} - there
-        return missing - self._brought_before(between) if missing else missing
+        stop = max(there, default=-1) + 1 if after is None else after.number
+        missing = _all_but(there, first, stop)
+        return _all_but(there | self._brought_before(between), first, stop) if missing else missing
 
     def _brought_before(self, between: _Between) -> set[int]:
         """The queue offsets of the messages that are between other sound units, as a broker had brought them before it
@@ -369,26 +369,29 @@ class Brought:
                 number = first + (int(expired[-1]) + 1 if len(expired) else 0)
         return number
 
-    def _claims(self, numbers: Collection[int]) -> dict[int, Part]:
+    def _claims(self, numbers: list[range]) -> list[Part]:
         """The parts of the log where the units of these queue offsets lead to."""
-        claims: dict[int, Part] = {}
-        for first, starts, ends in self._units_from(min(numbers), max(numbers) + 1) if numbers else ():
-            parts = zip(starts.tolist(), ends.tolist(), strict=True)
-            claims.update(zip(itertools.count(first), parts, strict=False))
-        return {number: claims[number] for number in numbers if number in claims}
+        claims: list[Part] = []
+        most = self._found.units_end
+        stops = np.array([min(each.stop, most) for each in numbers])
+        begins = np.array([min(each.start, most) for each in numbers])
+        for first, starts, ends in self._units_from(numbers[0].start, numbers[-1].stop) if numbers else ():
+            of_units = np.arange(first, first + len(starts))
+            which = np.searchsorted(begins, of_units, side="right") - 1
+            are_asked = (which >= 0) & (of_units < stops[which])
+            claims += zip(starts[are_asked].tolist(), ends[are_asked].tolist(), strict=True)
+        return claims
 
-    def _is_half(
-        self, at: int, after: int, between: _Between, missing: Collection[int] | None, claims: dict[int, Part]
-    ) -> bool:
+    def _is_half(self, at: int, after: int, between: _Between, missing: list[range] | None, claims: list[Part]) -> bool:
         """Is what is no message half of one, and not a damaged one? If nothing is missing nothing was lost there. Of
         what is missing the units may lead elsewhere: then it was never brought."""
         if missing is None or (between.after is None and after == between.stop):
             return False
-        is_claimed = any(start == at and stop <= after for start, stop in claims.values())
-        return not is_claimed and len(claims) == len(missing)
+        is_claimed = any(start == at and stop <= after for start, stop in claims)
+        return not is_claimed and len(claims) == sum(each.stop - each.start for each in missing)
 
     def _is_again(
-        self, header: Header, between: _Between, missing: Collection[int] | None, kept_ones: Collection[int]
+        self, header: Header, between: _Between, missing: list[range] | None, kept_ones: Collection[int]
     ) -> bool:
         """Is a message that was found between two sound units in the log once more: where its unit says, or among the
         messages whose units are wrong, in its place?"""
@@ -418,7 +421,7 @@ class Brought:
         others = (each for each in self._all_between(least.end, before.end + 1) if each.start >= least.end)
         return any(number in self._numbers_in(each.start, each.stop) for each in others)
 
-    def _numbers_in(self, start: int, stop: int) -> Collection[int]:
+    def _numbers_in(self, start: int, stop: int) -> set[int]:
         """The queue offsets of the whole messages in a part of the log."""
         if (start, stop) not in self._numbers:
             found = (header for header in self._headers(start, stop) if header is not None)
@@ -440,15 +443,15 @@ class Brought:
         """What is missing between two sound units, if nothing there may be it."""
         after, known = between.after, self._found.known
         missing = self._missing(between)
-        if not missing or (known[0] <= min(missing) and max(missing) < known[1]):
+        if not missing or (known[0] <= missing[0].start and missing[-1].stop <= known[1]):
             return
         there: list[int] = []
         for _, _, header, is_again in self._judged(between, between.start, between.stop):
             if not is_again and (header is None or not between.has(header.queue_offset)):
                 return  # units or messages are wrong, and that is told
-            if header is not None and header.queue_offset > min(missing):
+            if header is not None and header.queue_offset > missing[0].start:
                 there.append(header.queue_offset)
-        first, last = min(missing), max(missing)
+        first, last = missing[0].start, missing[-1].stop - 1
         units = "there are units for" if self._claims(missing) else "there is nothing of"
         reason = (
             f"a hole in the log of this queue: {units} queueOffset {first} to {last}, and "
@@ -457,6 +460,16 @@ class Brought:
         )
         segment = self._found.extents[bisect.bisect_right(self._starts, between.place) - 1].segment
         yield damage_in(segment, between.place, between.place, reason)
+
+
+def _all_but(numbers: Iterable[int], start: int, stop: int) -> list[range]:
+    """The others in [start, stop), which may be very many: a damaged number may be any."""
+    found, at = [], start
+    for number in sorted(each for each in numbers if start <= each < stop):
+        if at < number:
+            found.append(range(at, number))
+        at = number + 1
+    return [*found, range(at, stop)] if at < stop else found
 
 
 def _messages(reader: SegmentReader, at: int, end: int) -> Iterator[tuple[int, int, Header | None]]:

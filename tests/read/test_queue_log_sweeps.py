@@ -97,7 +97,10 @@ def test_rows_are_right_or_it_is_told(tmp_path: Path, rng: random.Random, kind: 
                 rows = read("DROPMALFORMED")
                 assert is_log, where
                 assert is_told or told(), where
-                assert {(row["queueOffset"], row["body"]) for row in rows} <= sent, where
+                wrong = {(row["queueOffset"], row["body"]) for row in rows} - sent
+                # A checksum covers a body alone: the number of the damaged message may be the wrong one that is told.
+                assert {body for _, body in wrong} <= {body for _, body in sent}, where
+                assert len(wrong) <= what.startswith("bit"), where
                 continue
             if rows == everything:
                 continue
