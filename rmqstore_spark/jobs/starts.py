@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, Column, as_schema
-from rmqstore_spark.errors import OptionError, nearest, quoted
+from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest, quoted
 from rmqstore_spark.query.copy_values import Start
 from rmqstore_spark.query.instants import Instant
 from rmqstore_spark.query.option_values import EARLIEST, LATEST
@@ -22,6 +22,7 @@ from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.positions import Place, places_at
 
 _EMPTY = Place(0, 0, 0)
+_MOST_QUEUES = 1 << 16  # of a topic
 _COLUMNS = (
     Column("group", TEXT, "the consumer group"),
     Column("topic", TEXT, "topic of the queue"),
@@ -65,6 +66,7 @@ def starts_of(store: Snapshot, starts: Mapping[str, Start], option: str) -> Iter
 
     Raises:
         OptionError: a group, topic, queue or offset that the store does not have.
+        DamagedStoreError: a topic has more queues by its configuration than any that works.
     """
     for group, start in starts.items():
         if isinstance(start, dict):
@@ -97,9 +99,20 @@ def _topics_of(store: Snapshot, group: str) -> list[str]:
 
 
 def _with_empty(store: Snapshot, topics: Iterable[str], places: Mapping[QueueName, Place]) -> dict[QueueName, Place]:
-    """The same, with the queues that have had no message yet."""
-    configured = ((topic, queue_id) for topic in topics for queue_id in range(store.topics.get(topic, 0)))
-    return dict.fromkeys(configured, _EMPTY) | dict(places)
+    """The same, with the queues that have had no message yet.
+
+    Raises:
+        DamagedStoreError: a topic has more queues by its configuration than any that works.
+    """
+    configured = {topic: store.topics.get(topic, 0) for topic in topics}
+    for topic, count in configured.items():
+        if count > _MOST_QUEUES:
+            raise DamagedStoreError(
+                f"{store.root}: config/topics.json: topic {quoted(topic)}: expected at most {_MOST_QUEUES:,} queues, "
+                f"found {count:,}; correct the number"
+            )
+    empty = ((topic, queue_id) for topic, count in configured.items() for queue_id in range(count))
+    return dict.fromkeys(empty, _EMPTY) | dict(places)
 
 
 def _given(store: Snapshot, group: str, start: Mapping[str, Mapping[int, int]], option: str) -> Iterator[Started]:

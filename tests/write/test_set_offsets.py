@@ -14,7 +14,7 @@ from support import flavours, writing
 from support.command import run
 from support.killing import SIZES, STOPS, Killed, Stopper, assert_goes_on, open_files, state, stopped_at_every_change
 
-from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, Store
+from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError, Store
 from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.fs.lock import StoreLock
 
@@ -145,6 +145,18 @@ def test_what_is_not_there(root: Path, given: Any, told: str) -> None:
     assert told in str(why.value)
     assert "group:NAME" not in str(why.value), "no place of a group, but of reads"
     assert "\n" not in str(why.value)
+    assert state(root) == before
+
+
+def test_a_number_of_queues_that_is_damaged(root: Path) -> None:
+    """Each queue of a topic gets an offset; for so many no memory suffices."""
+    path = root / "config" / "topics.json"
+    table = json.loads(path.read_text())
+    table["topicConfigTable"]["Orders"]["readQueueNums"] = 2**31 - 1
+    path.write_text(json.dumps(table))
+    before = state(root)
+    with pytest.raises(DamagedStoreError, match="topic 'Orders': expected at most 65,536 queues, found 2,147,483,647"):
+        Store(root).set_offsets({"billing": "latest"})
     assert state(root) == before
 
 
