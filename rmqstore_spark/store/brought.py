@@ -402,7 +402,8 @@ class Brought:
             return False
         found = self._sound_unit(number)
         if found is not None:  # or the message is a missing one whose queue offset is damaged
-            return (missing is not None and not missing) or self._is_same(header, found.start, found.end - found.start)
+            is_none_missing = after is not None and missing is not None and not missing  # at the end some may be
+            return is_none_missing or self._is_same(header, found.start, found.end - found.start)
         return after is not None and number > after.number and self._is_later(number, after)
 
     def _is_same(self, header: Header, start: int, size: int) -> bool:

@@ -23,7 +23,7 @@ TIERS = int(os.environ.get("RMQ_KILLED_TIERS", "1"))
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "body", "msgId", "storeTimestamp", "commitLogOffset"]
 # Each of these holds in more tiers, too: RMQ_KILLED_TIERS=100.
 NOTES = {"unfinishedQueueLog"}  # half a message at the end
-OF_WHAT_IS_LOST = {"wrongTieredQueue", "unorderedQueueLog", "tieredQueueAhead"}
+OF_WHAT_IS_LOST = {"wrongTieredQueue", "unorderedQueueLog", "tieredQueueAhead", "holeInQueueLog"}
 
 Row = dict[str, Any]
 

@@ -110,9 +110,19 @@ def _check_tiered_log(log: TieredLog, moment: Moment) -> Iterator[Finding]:
             else:
                 yield finding
         units = np.concatenate([each.expected for each in found]) if found else np.empty(0, UNIT)
-        if not _is_complete(units):
-            yield from unordered
-        yield from _check_tiered_queue(log, units)
+        by_units = [*([] if _is_complete(units) else unordered), *_check_tiered_queue(log, units)]
+        yield from by_units
+        for missing in () if by_units or log.holes else log.never_brought():
+            yield Finding(
+                "holeInQueueLog",
+                missing.path,
+                missing.position,
+                topic=topic,
+                queue_id=queue_id,
+                expected="the messages that the queue has units for",
+                found=missing.reason,
+                count=0,
+            )
     except DamagedStoreError as why:
         yield Finding("damagedQueueLog", topic=topic, queue_id=queue_id, expected="one log", found=str(why))
 
