@@ -122,10 +122,12 @@ def test_while_writing_and_after_a_kill(written: Written, tmp_path: Path, rng: r
         end = time.monotonic() + 5
         snapshots = 0
         acks: list[Record] = []
-        while time.monotonic() < end or (len(acks) <= ENOUGH and time.monotonic() < end + PATIENCE):
+        is_enough = False
+        while time.monotonic() < end or (not is_enough and time.monotonic() < end + PATIENCE):
             acks = [record for record in list(client.seen) if record["kind"] == "ack"]
             assert_snapshot(acks, snapshot(root))
             snapshots += 1
+            is_enough = snapshots >= 3 and len(acks) > ENOUGH  # a busy machine takes longer
             time.sleep(rng.random() / 5)
         broker.kill()
         acks = [record for record in client.seen if record["kind"] == "ack"]
