@@ -14,7 +14,7 @@ units between two sound ones are wrong, the queue offsets in the log decide.
 import bisect
 import contextlib
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -119,6 +119,7 @@ class Brought:
         self._readers: dict[int, SegmentReader] = {}  # open ones, by the start of the segment
         self._users = 0
         self._numbers: dict[Part, set[int]] = {}  # of _numbers_in()
+        self._missing_in: dict[_Between, list[range] | None] = {}  # of _missing()
 
     def __reduce__(self) -> tuple[type["Brought"], tuple[Found, Files]]:
         return Brought, (self._found, self._files)
@@ -129,22 +130,26 @@ class Brought:
         at = start
         with self._opened():
             for between in self._all_between(start, stop):
-                if between.after is None and at <= between.place < stop:
-                    if at < between.place:
-                        yield at, between.place
-                    at = between.place
-                    yield from self._hole(between)
+                if between.after is None:
+                    at = yield from self._up_to_hole(at, stop, between)
                 for begin, end in self._again_in(between, start, stop):
                     if at < begin:
                         yield at, begin
                     at = max(at, end)
-                if between.after is not None and at <= between.place < stop:
-                    if at < between.place:  # cut here, as a message surely begins here, whatever is before
-                        yield at, between.place
-                    at = between.place
-                    yield from self._hole(between)
+                if between.after is not None:
+                    at = yield from self._up_to_hole(at, stop, between)
         if at < stop:
             yield at, stop
+
+    def _up_to_hole(self, at: int, stop: int, between: _Between) -> Generator[Part | Damage, None, int]:
+        """The part from `at` on before the place where missing messages are told, and these; answers where the next
+        part begins. It is cut there as a message surely begins there, whatever is before."""
+        if not at <= between.place < stop:
+            return at
+        if at < between.place:
+            yield at, between.place
+        yield from self._hole(between)
+        return between.place
 
     def again(self, start: int, stop: int) -> Iterator[Part]:
         """The parts of [start, stop) whose messages are in the log once more, and halves of messages before such a
@@ -337,6 +342,11 @@ class Brought:
     def _missing(self, between: _Between) -> list[range] | None:
         """The queue offsets between two sound units of which no whole message is there; None where that is not
         known."""
+        if between not in self._missing_in:
+            self._missing_in[between] = self._find_missing(between)
+        return self._missing_in[between]
+
+    def _find_missing(self, between: _Between) -> list[range] | None:
         before, after = between.before, between.after
         if before is not None and after is not None and before.number + 1 == after.number:
             return []
