@@ -27,7 +27,7 @@ from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.compaction import LostFile, QueueUnit, compaction_logs, last_unit
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
-from rmqstore_spark.store.structures.layout import Layout, SegmentFile, names_there
+from rmqstore_spark.store.structures.layout import Layout, SegmentFile, names_there, start_in
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
@@ -204,33 +204,41 @@ class CompactionLog(QueueLog):
 
     def _lost_ends(self) -> list[Damage]:
         """The parts at the ends of files that have no message, and whose last one has a queue unit: a broker writes
-        the unit after the message. One that a pass has made meanwhile does not count."""
+        the unit after the message. One that a pass has made meanwhile does not count.
+
+        A unit is nearly always in the queue's file of the same name. A broker that begins a file while a pass replaces
+        others may lose the queue's one, and goes on in the one before."""
         known = self._known
         extents = {extent.segment.start: extent.stop for extent in self.log.extents}
-        stops = [
-            (segment, extents.get(segment.start, segment.start), known[segment.start]) for segment in self.segments
-        ]
-        if all(unit is None or unit.position < stop for _, stop, unit in stops):
-            return []
+        stops = {segment.start: extents.get(segment.start, segment.start) for segment in self.segments}
         lost: list[Damage] = []
-        before = -1
-        for segment, stop, unit in stops:
-            before = max(before, self._last_offset(segment, stop))
-            if unit is None or unit.position < stop or unit.queue_offset <= before:
+        for segment in self.segments:
+            unit = known[segment.start]
+            if unit is None or unit.position < stops[segment.start]:
                 continue
-            if unit == self._last_unit(segment):
+            up_to = [each for each in self.segments if each.start <= unit.position]
+            owner, stop = up_to[-1], stops[up_to[-1].start]
+            if unit.position < stop or unit.queue_offset <= max(self._last_offset(each, stops) for each in up_to):
+                continue
+            if unit == self._last_unit(segment) and not self._has_file_since(owner, unit.position):
                 reason = (
                     f"expected messages up to the one at {unit.position}, with queueOffset {unit.queue_offset}, which "
                     "has a unit in compactionCq/, found the end of the log: it has lost its end"
                 )
                 lost.append(
-                    Damage(segment.path, stop, unit.position + unit.size, stop - segment.start, reason, of_queue=True)
+                    Damage(owner.path, stop, unit.position + unit.size, stop - owner.start, reason, of_queue=True)
                 )
         return lost
 
-    def _last_offset(self, segment: Segment, stop: int) -> int:
+    def _has_file_since(self, after: Segment, position: int) -> bool:
+        """Is there a later file now that may hold this position? A broker has begun it since the log was looked at."""
+        directory = os.path.dirname(after.path)
+        starts = filter(None, map(start_in, names_there(directory, self.files.fresh())))
+        return any(after.start < start <= position for start in starts)
+
+    def _last_offset(self, segment: Segment, stops: dict[int, int]) -> int:
         """The queueOffset of the last message of a file; -1 where there is none."""
-        if stop == segment.start:
+        if stops[segment.start] == segment.start:
             return -1
         with self.reader(segment) as reader:
             _, last = units_end(reader, segment.start, is_last=True)

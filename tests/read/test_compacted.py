@@ -24,6 +24,7 @@ from rmqstore_spark.store.structures.compaction import compaction_topics
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "body", "commitLogOffset", "offsetMsgId", "file"]
 FILE_SIZE = 2048
+DIRECTORIES = ("compactionLog", "compactionCq")
 
 
 class Made:
@@ -199,6 +200,25 @@ def test_a_lost_last_message_is_told(tmp_path: Path) -> None:
     with pytest.raises(DamagedStoreError, match=f"up to the one at {last['commitLogOffset']}, with queueOffset 89"):
         store.rows()
     assert store.rows(mode="DROPMALFORMED") == store.expected  # the commitlog has it as well
+
+
+def test_units_in_the_file_before(tmp_path: Path) -> None:
+    """A broker that begins a file while a pass replaces others may forget the queue's one, and goes on in the one
+    before (a real one did: its lists of files are replaced without the lock that appends take)."""
+    store = Replaced(tmp_path)
+    logs, queues = (sorted((tmp_path / "compaction" / each / "A" / "0").iterdir()) for each in DIRECTORIES)
+    units = [path.read_bytes()[at : at + 46] for path in queues[-2:] for at in range(0, path.stat().st_size, 46)]
+    queues[-2].write_bytes(b"".join(unit for unit in units if any(unit)).ljust(len(units) // 2 * 46, b"\0"))
+    queues[-1].write_bytes(bytes(queues[-1].stat().st_size))
+    assert store.rows() == store.expected
+    data = logs[-1].read_bytes()
+    *_, last = compaction.read_log(tmp_path, "A", 0)
+    logs[-1].write_bytes(data[: last["commitLogOffset"] - int(logs[-1].name)].ljust(len(data), b"\0"))
+    with pytest.raises(DamagedStoreError, match=f"{logs[-1]}: .* with queueOffset 89.*lost its end"):
+        store.rows()
+    logs[-1].unlink()
+    with pytest.raises(DamagedStoreError, match=f"{logs[-2]}: .* with queueOffset 89.*lost its end"):
+        store.rows()
 
 
 def test_half_a_message_at_the_end_is_no_damage(tmp_path: Path, rng: random.Random) -> None:
