@@ -146,8 +146,9 @@ def copy(job: CopyJob) -> Copied:
         compacted = compaction_files([log.newest for log in logs], job.options, job.own)
         bounds = [_of_kept_topics(job, bounds_of(source)) for source in sources]
         batch_ends = dict(end for source in sources for end in _of_kept_topics(job, batch_ends_of(source)).items())
+        named = sources or tier.sources[:1]
         order = KeptOffsets(
-            sources[0].store.root if len(sources) == 1 else job.target,
+            named[0].store.root if len(named) == 1 else job.target,
             sum(segment.end - segment.start for store in _all_logs(job) for segment in store.segments),
         )
         begins = {
@@ -167,9 +168,7 @@ def copy(job: CopyJob) -> Copied:
                 chunks_of(
                     itertools.chain(tier.before(), merged(streams), tier.after()), order, begins, job.own.store_host
                 ),
-                functools.partial(
-                    config_files, sources or tier.sources[:1], configs, is_whole=job.is_whole, starts=starts
-                ),
+                functools.partial(config_files, named, configs, is_whole=job.is_whole, starts=starts),
             )
         copied = list(zip(sources, configs[: len(sources)], bounds, strict=True))
         # The new store is there: what a broker deletes now is no reason to fail.

@@ -350,11 +350,12 @@ class Brought:
         before, after = between.before, between.after
         if before is not None and after is not None and before.number + 1 == after.number:
             return []
-        if between.stop - between.start > BROUGHT_AT_ONCE or (before is None and after is None):
+        is_all = before is None and after is None
+        if between.stop - between.start > BROUGHT_AT_ONCE or (is_all and self._found.units_end):
             return None
         there = {number for number in self._numbers_in(between.start, between.stop) if between.has(number)}
         first = before.number + 1 if before is not None else self._first_here(between)
-        if first is None and (there or between.start):
+        if first is None and (there or between.start or is_all):
             return None
         first = after.number if first is None and after is not None else first or 0
         stop = max(there, default=-1) + 1 if after is None else after.number
@@ -370,8 +371,11 @@ class Brought:
 
     def _first_here(self, between: _Between) -> int | None:
         """The first queue offset whose message, as its unit says, does not end before the log begins; None where there
-        are no units before the first sound one."""
-        assert between.after is not None
+        are no units before the first sound one. Without any units that of the first message, if the log begins with
+        one."""
+        if between.after is None:
+            header = self._header(between.start)
+            return None if header is None else header.queue_offset
         number: int | None = None
         for first, _, ends in self._units_from(0, between.after.number):
             expired = np.flatnonzero(ends <= between.start)

@@ -19,6 +19,7 @@ from rmqstore_spark.errors import DamagedStoreError, NotAStoreError
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.brought import BROUGHT_AT_ONCE, Brought, EachOnce, Found, whole_at
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
+from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
@@ -34,6 +35,7 @@ from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
 from rmqstore_spark.store.structures.tiered import (
     QueuesOfTier,
     TieredQueue,
+    between_last_units,
     flat_start,
     last_tiered_units,
     seconds_since_unit,
@@ -51,6 +53,7 @@ _LOOK_AGAIN_AFTER = 0.05  # seconds
 _LOOKED_AT = 1 << 16  # messages at once
 _TILED_AFTER = 8  # messages that are looked at one by one, before the units are asked
 _MOST = (1 << 63) - 1
+_BUDGET = Budget(16 * 1024, 16 * 1024 * 1024)
 _CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store time
 
 
@@ -123,7 +126,24 @@ class QueueLog(Snapshot):
 
     def queues_of_log(self) -> list[LogQueue]:
         """The queue that this log is of."""
-        return [LogQueue(*self.queue, *(ends_of(self) or (None, None)))]
+        return [LogQueue(*self.queue, *(self.ends() or (None, None)))]
+
+    def ends(self) -> tuple[Header, Header] | None:
+        """The messages with the lowest and the highest queue offset; None where there is none."""
+        first = last = None
+        for extent in self.log.extents:
+            with self.reader(extent.segment) as reader:
+                at = reader.find(extent.start, extent.stop)
+                first = None if at is None else reader.header(at)
+            if first is not None:
+                break
+        last = self.last_message
+        for extent in reversed(self.log.extents if last is None else ()):
+            with self.reader(extent.segment) as reader:
+                _, last = units_end(reader, extent.start, is_last=True)
+            if last is not None:
+                break
+        return None if first is None or last is None else (first, last)
 
     @kept
     def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
@@ -354,6 +374,45 @@ class TieredLog(QueueLog):
         """The number after the last unit."""
         return self._last_units[-1][0] + 1 if self._last_units else 0
 
+    def ends(self) -> tuple[Header, Header] | None:
+        """As of QueueLog. Messages that a broker has brought again, or was to bring again when it was killed once more,
+        may stand after higher queue offsets."""
+        ends = super().ends()
+        if ends is None:
+            return None
+        first, last = ends
+        if not self._is_sound(first):
+            first = min([first, *self._headers(first.position, first.position + BROUGHT_AT_ONCE)], key=_queue_offset)
+        least = max(self.log.extents[0].start, last.position - BROUGHT_AT_ONCE)
+        parts = [(least, _MOST)]
+        known = self.whole_at(self._last_units[-1][1]) if self._last_units else None
+        if known is not None and (known.queue_offset, known.position, known.size) == self._last_units[-1]:
+            parts = [*between_last_units(self.layout, self.files, least), (known.position, _MOST)]
+        return first, max([last, *(each for part in parts for each in self._headers(*part))], key=_queue_offset)
+
+    def _is_sound(self, header: Header) -> bool:
+        """Does the unit of a message lead to it? Then those after it have higher queue offsets."""
+        queue = self.stored_queues.queue(*self.queue)
+        unit = None if queue is None else queue.unit(header.queue_offset)
+        return unit is not None and unit.position == header.position
+
+    def _headers(self, start: int, stop: int) -> Iterator[Header]:
+        """Of the messages in a part of each file of the log that a read gives, those with the lowest and the highest
+        queue offset; the part may begin within a message."""
+        for extent in self.log.extents:
+            begin, end = max(start, extent.start), min(stop, extent.stop)
+            if begin >= end:
+                continue
+            with self.reader(extent.segment) as reader:
+                at = reader.find(begin, end)
+                builder = BatchBuilder(["queueOffset", "commitLogOffset"], _BUDGET)
+                found: list[tuple[int, int]] = []
+                for _ in () if at is None else self.past_damage(reader).decode(at, end, builder):
+                    if builder.is_full:
+                        found = _outer(found, builder)
+                headers = (reader.header(at) for _, at in _outer(found, builder))
+                yield from (each for each in headers if each and (each.topic, each.queue_id) == self.queue)
+
     def queues_of_topic(self) -> list[LogQueue]:
         """The queues of the topic, each as its own log has it."""
         others = (self if each.queue == self.queue else TieredLog(each, self.files) for each in self._logs_of_topic)
@@ -379,6 +438,11 @@ class TieredLog(QueueLog):
     def past_damage(self, reader: SegmentReader) -> PastDamage:
         """A reader of a segment with the damage in it, and each message once."""
         return EachOnce(reader, self.queues, self.brought)
+
+    @property
+    def has_brought_again(self) -> bool:
+        """Has a broker that was killed brought messages again? Reads all units."""
+        return next(self.brought.again(0, _MOST), None) is not None
 
     def never_brought(self) -> Iterator[Damage]:
         """The messages that are missing though they have units. Reads all units."""
@@ -677,22 +741,15 @@ def _data_end(reader: SegmentReader, start: int) -> int:
     return start
 
 
-def ends_of(log: Snapshot) -> tuple[Header, Header] | None:
-    """The first and the last whole message of a queue's log; None where there is none."""
-    first = last = None
-    for extent in log.log.extents:
-        with log.reader(extent.segment) as reader:
-            at = reader.find(extent.start, extent.stop)
-            first = None if at is None else reader.header(at)
-        if first is not None:
-            break
-    last = log.last_message
-    for extent in reversed(log.log.extents if last is None else ()):
-        with log.reader(extent.segment) as reader:
-            _, last = units_end(reader, extent.start, is_last=True)
-        if last is not None:
-            break
-    return None if first is None or last is None else (first, last)
+def _outer(found: list[tuple[int, int]], builder: BatchBuilder) -> list[tuple[int, int]]:
+    """The lowest and the highest queue offset of what was found, and of what a builder has, each with its position."""
+    rows = builder.finish()
+    found = [*found, *zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+    return [min(found), max(found)] if found else []
+
+
+def _queue_offset(header: Header) -> int:
+    return header.queue_offset
 
 
 def find_logs(

@@ -6,6 +6,7 @@ that starts goes on after the last unit of the queue, behind the last byte of it
     h  the same, and half of the next message
     n  units without messages: those of a file that was full; the broker goes on with the messages after them
     f  units of a full file with some of their messages, and half of the next one
+    K, H  as k and h, before any unit
 Source: org.apache.rocketmq.tieredstore.core.MessageStoreDispatcherImpl, file.FlatAppendFile, provider.FileSegment.
 """
 
@@ -70,7 +71,7 @@ class KilledQueue:
             messages = 0 if kind == "n" else rng.randrange(units)
         else:
             messages = rng.randint(1, 9) if count is None else count
-            units = messages if kind == "o" else rng.randint(0, messages)
+            units = {"o": messages, "K": 0, "H": 0}.get(kind, rng.randint(0, messages))
         claims, at = [], self._next
         for number in range(first, first + units):
             claims.append((at, number))
@@ -78,7 +79,7 @@ class KilledQueue:
         for number in range(first, first + messages):
             self._bring(self._placed(number))
             self.whole.add(number)
-        if kind in "hf":
+        if kind in "hHf":
             half = self._placed(first + messages)
             sizes = [rng.randrange(1, len(half)), len(half) - rng.randint(1, 30), rng.randint(1, 60)]
             self._bring(half[: rng.choice(sizes)])
@@ -87,9 +88,14 @@ class KilledQueue:
         self._number += units
         self.events.append((kind, first, first + messages, first + units))
 
-    def finish(self) -> None:
-        """One that is not killed, long ago."""
-        self.step("o", max({self._number, *self.whole}) + 1 - self._number)
+    def finish(self, is_killed: bool = False) -> None:
+        """One that is not killed, long ago.
+
+        Args:
+            is_killed: whether there is none, if the last one has brought the messages of its units.
+        """
+        if not is_killed or not self.events or self.events[-1][0] in "nf":
+            self.step("o", max({self._number, *self.whole}) + 1 - self._number)
         for path in (*self.log.iterdir(), *self.queue.iterdir()):
             os.utime(path, (LONG_AGO, LONG_AGO))
 

@@ -573,6 +573,42 @@ def test_messages_brought_again_that_have_no_units_yet(tmp_path: Path, rng: rand
     writer.write_segment(units[5:7], lag=2)
     assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == [*range(8)]
     assert [row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()] == []
+    assert ends_in(tmp_path / "tier") == (0, 8)
+
+
+def ends_in(tier: Path) -> tuple[int, int]:
+    (queue,) = Store(tier).queues().to_pylist()
+    return queue["minOffset"], queue["maxOffset"]
+
+
+def test_ends_of_a_queue_that_a_killed_broker_brought_again(tmp_path: Path, rng: random.Random) -> None:
+    """The log neither begins with the lowest queue offset nor ends with the highest."""
+    local_store(tmp_path / "store", rng, 200)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    expired = writer.write_segment(units[:6], lag=3)
+    writer.write_segment(units[6:9], lag=3)
+    writer.write_segment(units[3:8], lag=rng.choice([0, 5]))
+    expired.unlink()
+    assert sorted(row["queueOffset"] for row in rows_of(tmp_path / "tier")) == [*range(3, 9)]
+    assert ends_in(tmp_path / "tier") == (3, 9)
+
+
+def test_older_store_than_the_tier_of_a_killed_broker(tmp_path: Path, rng: random.Random) -> None:
+    """What only the tier has may stand before its last message."""
+    for root, count in (("store", 6), ("all", 9)):
+        builder = StoreBuilder(tmp_path / root)
+        for number in range(count):
+            builder.append("A", f"body-{number}".encode(), msg_id=f"{number:032X}")
+        builder.close()
+    units = tiered.queue_units(tmp_path / "all")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units, lag=5)
+    writer.write_segment(units[4:6], lag=rng.randint(0, 2))
+    rows = rows_of(tmp_path / "store", tiered=tmp_path / "tier")
+    assert sorted(row["queueOffset"] for row in rows) == [*range(9)]
+    copied = Store(tmp_path / "store").copy(tmp_path / "copy", tiered=tmp_path / "tier")
+    assert copied.messages == 9
 
 
 def test_each_part_of_a_log_is_judged_alike(tmp_path: Path, rng: random.Random) -> None:

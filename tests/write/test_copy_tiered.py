@@ -109,6 +109,36 @@ def test_selected_messages(tmp_path: Path, rng: random.Random) -> None:
         assert copied.messages == len(wanted)
 
 
+def test_messages_that_a_killed_broker_brought_again(tmp_path: Path, rng: random.Random) -> None:
+    """Some of them stand before others with lower queue offsets: the copy has them in order."""
+    local_store(tmp_path / "store", rng, 200)
+    units = tiered.queue_units(tmp_path / "store")["A", 0][:12]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units, lag=8)
+    writer.write_segment(units[4:9], lag=rng.randint(0, 4))
+    copied = Store(tmp_path / "tier").copy(tmp_path / "copy")
+    assert copied.messages == 12
+    assert [row["queueOffset"] for row in in_log(tmp_path / "copy")] == [*range(12)]
+    everything = [row for row in in_log(tmp_path / "store") if (row["topic"], row["queueId"]) == ("A", 0)]
+    assert facts(in_log(tmp_path / "copy")) == facts(everything[:12])
+    check_sound(tmp_path / "copy")
+
+
+def test_queue_offsets_that_do_not_ascend(tmp_path: Path, rng: random.Random) -> None:
+    """A damaged one: what is told is not the cause that it would have in a commitlog."""
+    local_store(tmp_path / "store", rng, 200)
+    units = tiered.queue_units(tmp_path / "store")["A", 0][:6]
+    path = TierWriter(tmp_path / "tier", "A", 0).write_segment(units)
+    data = bytearray(path.read_bytes())
+    place = sum(map(len, units[:2]))
+    data[place + 27] = 99  # the last byte of its queueOffset
+    path.write_bytes(data)
+    told = rf"{path.name}: position {place + len(units[2])}: .*after 99, found 3: one of these numbers is damaged, or"
+    with pytest.raises(DamagedStoreError, match=told):
+        Store(tmp_path / "tier").copy(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_many_queues(tmp_path: Path, rng: random.Random) -> None:
     """More than there may be files open."""
     builder = StoreBuilder(tmp_path / "store")

@@ -24,7 +24,7 @@ from rmqstore_spark.query.selection import ANY, EVERYTHING, Numbers, Selection
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_bounds import queue_bounds
-from rmqstore_spark.store.queue_log import QueueLog, compaction_logs_of, ends_of
+from rmqstore_spark.store.queue_log import QueueLog, compaction_logs_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.compaction import CHECKPOINT, compaction_queue_file, last_compacted
 from rmqstore_spark.tables.check.moment import Moment
@@ -114,7 +114,7 @@ def _refuse_exclusions(store: Snapshot, logs: Sequence[QueueLog], own: CopyOptio
 def _end_of_lost_queue(store: Snapshot, log: QueueLog, options: ReadOptions) -> int | None:
     """The queue offset after the last message of a log whose queue the store does not have; None where it has it."""
     topic, queue_id = log.queue
-    ends = ends_of(log)
+    ends = log.ends()
     after = 0 if ends is None else ends[1].queue_offset + 1
     late = Selection(assigned={topic: frozenset([queue_id])}, offsets={log.queue: Numbers(least=after)})
     own = replace(options, selection=late, subscribe=frozenset(), mode="FAILFAST", deduplicate=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.store.format.by_queue import Integers
 from rmqstore_spark.store.format.message import are_queued
+
+_COLUMNS = ("codes", "positions", "sizes", "queue_ids", "queue_offsets", "timestamps", "flags", "prepared")
 
 
 class Units(Protocol):
@@ -56,10 +58,17 @@ class Rows:
         """True for the messages that are in a queue."""
         return are_queued(self.flags)
 
-    def only(self, which: npt.NDArray[np.bool_] | slice) -> Rows:
-        """Some of the messages."""
-        names = ("codes", "positions", "sizes", "queue_ids", "queue_offsets", "timestamps", "flags", "prepared")
-        return replace(self, **{name: getattr(self, name)[which] for name in names})
+    def only(self, which: npt.NDArray[np.bool_ | np.intp] | slice) -> Rows:
+        """Some of the messages, by a mask, or by their numbers in the order wanted."""
+        return replace(self, **{name: getattr(self, name)[which] for name in _COLUMNS})
+
+
+def together(parts: list[Rows]) -> Rows:
+    """The messages of some parts of one source, in their order."""
+    topics = list(dict.fromkeys(topic for part in parts for topic in part.topics))
+    codes = [np.array([topics.index(topic) for topic in part.topics], np.int64)[part.codes] for part in parts]
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+    return replace(parts[0], topics=topics, **{**columns, "codes": np.concatenate(codes)})
 
 
 def merged(streams: list[Iterator[Rows]]) -> Iterator[Rows]:

@@ -2,21 +2,24 @@
 
 Each queue is a log of its own there, and nothing tells in which order a broker took the messages of two queues. In the
 copy they come by store time, those of a queue in their order, and keep their queue offsets; like messages that a broker
-has expired, they get other physical offsets. What the broker's own store does not have any more is older than all that
-it has, so it comes first; what it does not have yet, as an older copy, comes last.
+has expired, they get other physical offsets. Of messages that a killed broker has brought again, some may stand before
+others with lower queue offsets: these are put in order. What the broker's own store does not have any more is older
+than all that it has, so it comes first; what it does not have yet, as an older copy, comes last.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from rmqstore_spark.errors import OptionError
-from rmqstore_spark.jobs.copying.rows import Rows, merged
+from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.jobs.copying.rows import Rows, merged, together
 from rmqstore_spark.jobs.copying.selected import COLUMNS, selected
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.jobs.copying.waiting import Waiting
@@ -28,6 +31,7 @@ from rmqstore_spark.read.plan.store_options import options_by_store
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.read.run.messages import messages_in
 from rmqstore_spark.read.run.stored import StoredUnits
+from rmqstore_spark.store.brought import BROUGHT_AT_ONCE
 from rmqstore_spark.store.format.by_queue import Integers
 from rmqstore_spark.store.queue_log import TieredLog
 from rmqstore_spark.store.snapshot import Snapshot
@@ -126,7 +130,8 @@ class TierRows:
         for fault in part.log.faults:
             raise fault.error(_ADVICE)
         rows = selected(source, self._batches(part), {part.log.root: _Units(self._open, part.log)}, None)
-        return (some for some in rows if len(some.positions))
+        rows = (some for some in rows if len(some.positions))
+        return _ascending(part.log, _in_order(rows) if part.log.has_brought_again else rows)
 
     def _batches(self, part: FromTier) -> Iterator[pa.RecordBatch]:
         selection = part.options.selection
@@ -135,6 +140,45 @@ class TierRows:
                 if isinstance(found, Damage):
                     raise found.error(_ADVICE)
                 yield found
+
+
+def _in_order(rows: Iterator[Rows]) -> Iterator[Rows]:
+    """The messages of a queue by queue offset. Of them wait only those near the last one in the log: no message has a
+    lower queue offset than one much earlier there."""
+    waiting: list[Rows] = []
+    for some in rows:
+        all_of_them = together([*waiting, some])
+        all_of_them = all_of_them.only(np.argsort(all_of_them.queue_offsets, kind="stable"))
+        may_follow = all_of_them.positions >= int(some.positions.max()) - BROUGHT_AT_ONCE
+        end = int(np.argmax(may_follow))
+        waiting = [all_of_them.only(slice(end, None))]
+        if end:
+            yield all_of_them.only(slice(end))
+    yield from waiting
+
+
+def _ascending(log: TieredLog, rows: Iterator[Rows]) -> Iterator[Rows]:
+    """The same rows.
+
+    Raises:
+        DamagedStoreError: a queue offset does not come after the one before.
+    """
+    last = -1
+    for some in rows:
+        before = np.concatenate([[last], some.queue_offsets[:-1]])
+        wrong = np.flatnonzero(some.queue_offsets <= before)
+        if len(wrong):
+            at = int(wrong[0])
+            position = int(some.positions[at])
+            extent = log.log.extent_at(position)
+            raise DamagedStoreError(
+                f"{log.root if extent is None else extent.segment.path}: position {position}: topic {log.queue[0]!r}, "
+                f"queue {log.queue[1]}: expected a queueOffset after {before[at]}, found {some.queue_offsets[at]}: one "
+                f"of these numbers is damaged, or killed brokers brought more than {BROUGHT_AT_ONCE >> 20} MiB of this "
+                f"queue again; {_ADVICE}"
+            )
+        last = int(some.queue_offsets[-1])
+        yield some
 
 
 def _source(number: int, log: TieredLog) -> Source:
@@ -173,5 +217,11 @@ class _Units:
     log: TieredLog
 
     def read_into(self, memory: memoryview, positions: Integers, sizes: Integers) -> None:
-        """As of StoredUnits."""
-        self.opened.of(self.log).read_into(memory, positions, sizes)
+        """As of StoredUnits, for any order of positions."""
+        cuts = [0, *(np.flatnonzero(np.diff(positions) < 0) + 1).tolist(), len(positions)]
+        at = 0
+        for first, after in itertools.pairwise(cuts):
+            nbytes = int(sizes[first:after].sum())
+            part = memory[at : at + nbytes]
+            self.opened.of(self.log).read_into(part, positions[first:after], sizes[first:after])
+            at += nbytes

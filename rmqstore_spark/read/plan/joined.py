@@ -21,7 +21,7 @@ from rmqstore_spark.store.format.message import is_queued
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.storage import scheme_of
 from rmqstore_spark.store.queue_bounds import queue_bounds
-from rmqstore_spark.store.queue_log import TieredLog, ends_of
+from rmqstore_spark.store.queue_log import TieredLog
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.layout import Layout, expand
 from rmqstore_spark.store.structures.segments import Damage
@@ -106,7 +106,7 @@ def _own(log: TieredLog, known: Bounds | None, options: ReadOptions) -> list[Rea
     if known is None:
         return [replace(options, selection=selection)]
     least, end = known
-    ends = ends_of(log)
+    ends = log.ends()
     parts = [Numbers(most=least - 1)]
     if ends is not None and ends[1].queue_offset >= end:
         parts.append(Numbers(least=end))

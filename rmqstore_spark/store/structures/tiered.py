@@ -221,6 +221,25 @@ def tiled_to(layout: Layout, files: Files, number: int, start: int) -> tuple[int
     return last, end
 
 
+def between_last_units(layout: Layout, files: Files, least: int) -> list[tuple[int, int]]:
+    """The parts of the log between the messages of units that do not follow each other, as the units claim, from
+    `least` on; of very many units only among the last ones."""
+    found: list[tuple[int, int]] = []
+    next_start, looked = -1, 0
+    for _, units in _backwards(layout, files, _FEW_UNITS):
+        if not len(units):
+            continue
+        starts = units["position"].astype(np.int64)
+        ends = starts + units["size"]
+        nexts = np.append(starts[1:], next_start if looked else ends[-1])
+        at = np.flatnonzero((ends < nexts) & (nexts > least))
+        found += zip(np.maximum(ends[at], least).tolist(), nexts[at].tolist(), strict=True)
+        next_start, looked = int(starts[0]), looked + len(units)
+        if looked >= _MANY_UNITS or next_start <= least:
+            return found
+    return [*found, (least, next_start)] if looked else found
+
+
 def seconds_since_unit(layout: Layout, files: Files) -> float:
     """How long ago the last file of a queue's units was written; infinite where there is none, or no time is known."""
     ages = [seconds_since_change(status_of(path, files.fresh())) for path, _ in tiered_queue_files(layout, files)[-1:]]
@@ -228,7 +247,8 @@ def seconds_since_unit(layout: Layout, files: Files) -> float:
 
 
 def _backwards(layout: Layout, files: Files, some: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
-    """The units of a queue, the last ones first, some at once: the queue offset of the first of them, and the units."""
+    """The units of a queue, the last ones first, some at once, and then more: the queue offset of the first of them,
+    and the units."""
     for path, begin in reversed(tiered_queue_files(layout, files)):
         with files.file(path) as file:
             stop = file.size // UNIT.itemsize
@@ -239,4 +259,4 @@ def _backwards(layout: Layout, files: Files, some: int) -> Iterator[tuple[int, n
                     begin // UNIT.itemsize + start,
                     np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT),
                 )
-                stop = start
+                stop, some = start, min(4 * some, _MANY_UNITS)
