@@ -272,8 +272,15 @@ class LogEnd:
         return any(self._reader(index).read(segment.start, FORMAT["BLANK_SIZE"]))
 
     def _is_short(self, index: int) -> bool:
-        """Is so little in a segment that to walk all of it costs less than to look for a hint?"""
-        return not self._files.is_slow and self._reader(index).data_end() - self._segments[index].start <= _SHORT
+        """Is so little in a segment that to walk all of it costs less than to look for a hint? It is in memory then."""
+        if self._files.is_slow:
+            return False
+        reader, start = self._reader(index), self._segments[index].start
+        size = reader.data_end() - start
+        if size > _SHORT:
+            return False
+        reader.hold(start, size + FORMAT["SMALLEST_UNIT"])
+        return True
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
         """Walk from a unit near the end that its ConsumeQueue knows; None where that walk may lead astray.

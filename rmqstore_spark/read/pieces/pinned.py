@@ -67,9 +67,12 @@ def _of_log(piece: Range) -> Iterator[Proof | None]:
         yield store.seen
     if not has_tag and not isinstance(piece, Covered):
         start = int(piece.positions[0]) if isinstance(piece, Indexed) and len(piece.positions) else piece.start
-        begun = None if store.seen is None else store.seen.before
-        is_begun = begun is not None and begun.place == (piece.segment.path, start - piece.segment.start)
-        yield begun if is_begun else store.proof(piece.segment, start, piece.stop)
+        place = piece.segment.path, start - piece.segment.start
+        seen = store.seen
+        if seen is None or seen.place != place:  # else it is there already
+            begun = None if seen is None else seen.before
+            is_begun = begun is not None and begun.place == place
+            yield begun if is_begun else store.proof(piece.segment, start, piece.stop)
 
 
 def queue_proofs(store: StoreRef, queues: Sequence[Queue]) -> Iterable[Proof | None]:

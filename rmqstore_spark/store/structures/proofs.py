@@ -135,31 +135,42 @@ def hold(proofs: Sequence[Proof], files: Files) -> None:
             later: the segment has expired.
     """
 
-    def hold_one(proof: Proof) -> None:
-        if proof.pin is not None:
-            files.hold(proof.path, proof.pin)
-        elif (found := _found(proof, files)) is not None:
-            raise _differs(proof, found, files)
+    of_files: dict[str, list[Proof]] = {}
+    for proof in proofs:
+        if proof.pin is None:
+            of_files.setdefault(proof.path, []).append(proof)
 
-    files.schedule.mapped(hold_one, proofs)
+    def hold_some(some: list[Proof]) -> None:
+        for proof, found in zip(some, _found(some, files), strict=True):
+            if found is not None:
+                raise _differs(proof, found, files)
+
+    pins = [(proof.path, proof.pin) for proof in proofs if proof.pin is not None]
+    files.schedule.mapped(hold_some, list(of_files.values()))
+    files.schedule.mapped(lambda pinned: files.hold(*pinned), pins)
 
 
-def _found(proof: Proof, files: Files) -> str | None:
+def _found(proofs: list[Proof], files: Files) -> list[str | None]:
+    """Texts on the bytes in the places of proofs of one path; None where the bytes are those that the plan saw."""
+    try:
+        return [_difference(proof, data) for proof, data in zip(proofs, _bytes_of(proofs, files), strict=True)]
+    except RmqStoreError:
+        first = proofs[0]
+        if not _is_missing(first.path, files):
+            raise
+        if _is_missing(os.path.dirname(first.path), files):
+            raise _unseen(first) from None
+        if first.may_expire or _is_overtaken(first, files):
+            raise
+        return ["no such file" for _ in proofs]
+
+
+def _difference(proof: Proof, data: bytes) -> str | None:
     """A text on the bytes in a proof's place; None where the bytes are those that the plan saw.
 
     A file that has been cut since then, but shows enough to tell a message from others, is the same file, damaged: its
     reader reports that.
     """
-    try:
-        data = _bytes_of(proof, files)
-    except RmqStoreError:
-        if not _is_missing(proof.path, files):
-            raise
-        if _is_missing(os.path.dirname(proof.path), files):
-            raise _unseen(proof) from None
-        if proof.may_expire or _is_overtaken(proof, files):
-            raise
-        return "no such file"
     if data == proof.data or (len(data) >= MARK_SIZE and proof.data.startswith(data)):
         return None
     expected, found = proof.in_words(proof.data), proof.in_words(data)
@@ -169,15 +180,17 @@ def _found(proof: Proof, files: Files) -> str | None:
     return f"one that differs from byte {first} on"
 
 
-def _bytes_of(proof: Proof, files: Files) -> bytes:
-    """The bytes that are in a proof's place."""
-    if proof.key is None:
-        with files.file(proof.path) as file:
-            return file.read(proof.offset, len(proof.data))
+def _bytes_of(proofs: list[Proof], files: Files) -> list[bytes]:
+    """The bytes that are in the places of proofs of one path."""
+    keys = [proof.key for proof in proofs if proof.key is not None]
+    if not keys:
+        with files.file(proofs[0].path) as file:
+            return [file.read(proof.offset, len(proof.data)) for proof in proofs]
     # Imported here, as most stores have no such database.
     from rmqstore_spark.store.rocksdb.database import Database
 
-    return (Database.open(proof.path, files).get(proof.key) or b"")[: len(proof.data)]
+    database = Database.open(proofs[0].path, files)
+    return [(database.get(key) or b"")[: len(proof.data)] for key, proof in zip(keys, proofs, strict=True)]
 
 
 def _is_missing(path: str, files: Files) -> bool:
@@ -218,7 +231,7 @@ def _differs(proof: Proof, found: str, files: Files) -> StorageError:
 
 def _holds(proof: Proof, files: Files) -> bool:
     try:
-        return _found(proof, files) is None
+        return _found([proof], files) == [None]
     except RmqStoreError:
         return False
 
