@@ -7,6 +7,8 @@ that starts goes on after the last unit of the queue, behind the last byte of it
     n  units without messages: those of a file that was full; the broker goes on with the messages after them
     f  units of a full file with some of their messages, and half of the next one
     K, H  as k and h, before any unit
+    c  a loss of power, which cuts the last file of units within a unit; all units after it are no multiple of 20 bytes
+        from the beginning, also in the files after this one
 Source: org.apache.rocketmq.tieredstore.core.MessageStoreDispatcherImpl, file.FlatAppendFile, provider.FileSegment.
 """
 
@@ -46,6 +48,7 @@ class KilledQueue:
         self._file, self._size = self.log / name_of(0), 0
         self._next = 0  # flat offset
         self._number = 0  # after the last unit
+        self._units_start = self._units_end = 0  # bytes of the queue: where its last file begins, and ends
         self.whole: set[int] = set()
         self.events: list[tuple[str, int, int, int]] = []
 
@@ -86,6 +89,8 @@ class KilledQueue:
         for at, number in claims:
             self._claim(at, number)
         self._number += units
+        if kind == "c" and self._units_end > self._units_start:
+            self._cut(rng.randint(1, min(self._units_end - self._units_start, rng.choice([19, 70]))))
         self.events.append((kind, first, first + messages, first + units))
 
     def finish(self, is_killed: bool = False) -> None:
@@ -122,6 +127,14 @@ class KilledQueue:
         unit = reference.parse_unit(self.units[number], struct.unpack_from(">q", self.units[number], 28)[0])
         properties = reference.parse_properties(unit.properties)
         code = reference.tags_code(self._topic, properties, unit.store_timestamp)
-        begin = number - number % self._units_per_file
-        with (self.queue / name_of(20 * begin)).open("ab") as file:
+        if self._units_end + UNIT.size > self._units_start + UNIT.size * self._units_per_file:
+            self._units_start = self._units_end
+        with (self.queue / name_of(self._units_start)).open("ab") as file:
             file.write(UNIT.pack(position, len(self.units[number]), code))
+        self._units_end += UNIT.size
+
+    def _cut(self, nbytes: int) -> None:
+        path = self.queue / name_of(self._units_start)
+        path.write_bytes(path.read_bytes()[:-nbytes])
+        self._units_end -= nbytes
+        self._number = self._units_end // UNIT.size

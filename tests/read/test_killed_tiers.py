@@ -230,3 +230,23 @@ def test_damage_where_there_are_no_units(tmp_path: Path, local: Path, rng: rando
             read(tmp_path)
         left = [row["queueOffset"] for row in read(tmp_path, mode="DROPMALFORMED")]
         assert left == [number for number in range(7) if number != damaged]
+
+
+def test_a_loss_of_power_cuts_a_file_of_units(tmp_path: Path, local: Path, rng: random.Random) -> None:
+    """Within a unit: a broker goes on there, so that no later unit is at its place. Rows do not depend on units."""
+    for number in range(3 * TIERS):
+        tier = tmp_path / str(number)
+        queues = killed_queues(tier, local, rng, "ookc")
+        rows = [row for queue in queues for row in queue.rows()]
+        for options, expected in selections(rows, rng):
+            where = f"tier {number}: {options} {[queue.events for queue in queues]}"
+            assert text(read(tier, **options)) == text(expected), where
+        assert text(read(local, tiered=tier)) == text(read(local)), where
+        found = [(q["topic"], q["queueId"], q["minOffset"], q["maxOffset"]) for q in Store(tier).queues().to_pylist()]
+        names = ("A", 0), ("A", 1), ("B", 2)
+        assert found == [(*name, 0, max(q.whole) + 1) for name, q in zip(names, queues, strict=True)], where
+        assert Store(tier).copy(tmp_path / f"copy{number}").messages == len(rows), where
+        problems = {row["problem"] for row in Store(tier).check().to_pylist()}
+        shifted = any(int(path.name[8:]) % 20 for queue in queues for path in queue.queue.iterdir())
+        assert problems <= {"wrongTieredQueue", "tieredQueueAhead", "noTieredQueue"}, where
+        assert problems or not shifted, where
