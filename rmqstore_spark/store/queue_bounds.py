@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rmqstore_spark.store.structures.rocksdb_ends import RecordEnds
 
 _QUEUES_AT_ONCE = 4096  # queues whose messages are looked up together, so that the log is read in its order
+_QUEUES_EARLY = 512  # queues whose units are asked for early: their pages are all kept until they are read
 _BLOCK = 4096  # bytes: disk space is mostly allocated in such blocks
 
 _Longs = npt.NDArray[np.int64]
@@ -242,6 +243,7 @@ def many_bounds(store: Snapshot, queues: list[Queue], asked: UnitNumbers | None 
     Args:
         asked: unit numbers of simple queues whose messages' store times are wanted, too.
     """
+    _expect(store.files, queues)
     asked, evidence = asked or UnitNumbers.nothing(len(queues)), UnitEvidence(store)
     parts = []
     for first in range(0, max(1, len(queues)), _QUEUES_AT_ONCE):
@@ -249,6 +251,14 @@ def many_bounds(store: Snapshot, queues: list[Queue], asked: UnitNumbers | None 
         parts.append(_Found(store, some, evidence, asked.part(first, first + len(some))).columns())
         evidence.forget()
     return ManyBounds.joined(parts)
+
+
+def _expect(files: Files, queues: list[Queue]) -> None:
+    """Where requests take long, ask for the units of queues while the log's end is still searched."""
+    if files.is_slow:
+        some = (queue for queue in itertools.islice(queues, _QUEUES_EARLY) if queue.is_in_files and queue.in_files)
+        ends = (file.path for queue in some for file in queue.in_files[:: max(len(queue.in_files) - 1, 1)])
+        files.prefetch((path, 0) for path in ends)
 
 
 class _Found:

@@ -7,6 +7,7 @@ read as any reader does, from a place where a unit surely begins.
 """
 
 import bisect
+import functools
 import logging
 from array import array
 from collections.abc import Iterable
@@ -68,12 +69,13 @@ class UnitEvidence:
 
     def prove(self, positions: npt.NDArray[np.int64]) -> None:
         """Messages at these physical offsets, ascending, are asked for one by one next. Where requests take long, the
-        last one of each segment is proved live before, side by side: that answers for those before it."""
+        last one of each segment is proved live before, side by side, and by a walk if need be, as each one by itself
+        would be: that answers for those before it."""
         live, files = self._store.log, self._store.files
         if files.is_slow:
             stops = np.searchsorted(positions, [extent.stop for extent in live.extents])
             last = positions[stops[np.diff(stops, prepend=0) > 0] - 1]
-            files.schedule.mapped(live.liveness, last.tolist())
+            files.schedule.mapped(functools.partial(live.liveness, may_walk_far=True), last.tolist())
 
     def forget(self) -> None:
         """Free the memory of the messages that were looked up."""

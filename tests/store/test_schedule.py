@@ -108,12 +108,34 @@ def test_what_is_mapped_inside_has_what_its_neighbours_leave() -> None:
 
     for outer in (2, 20, schedule.REQUESTS_AT_ONCE):
         found = each.mapped(lambda _: each.mapped(inside, range(4)), range(outer))
-        assert all(len(threads) == 1 for row in found for threads in row)
+        # Where there are as many neighbours as requests, the last ones have what the others left.
+        assert outer == schedule.REQUESTS_AT_ONCE or all(len(threads) == 1 for row in found for threads in row)
         assert {len(row) for row in found} == {4}
         most = 0
         found_at_once = each.mapped(lambda _: set(each.mapped(request, range(8))), range(outer))
-        assert all((len(threads) > 1) == (outer < schedule.REQUESTS_AT_ONCE) for threads in found_at_once)
+        assert outer == schedule.REQUESTS_AT_ONCE or all(len(threads) > 1 for threads in found_at_once)
+        assert outer < schedule.REQUESTS_AT_ONCE or any(len(threads) == 1 for threads in found_at_once)
         assert 1 < most <= schedule.REQUESTS_AT_ONCE
+
+
+def test_the_last_ones_have_what_those_that_are_done_leave() -> None:
+    """One of very many neighbours that asks on when all others are done asks for as much as if it were alone."""
+    each, others = Concurrent(), 150
+    done, together = threading.Semaphore(0), threading.Barrier(32)
+
+    def work(number: int) -> None:
+        if number:
+            done.release()
+            return
+        for _ in range(others):
+            assert done.acquire(timeout=HANG)
+        deadline = time.monotonic() + HANG
+        while schedule._at_once() < 32:  # the last of the others has not quite ended
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        each.mapped(lambda _: together.wait(HANG), range(32))
+
+    each.mapped(work, range(others + 1))
 
 
 def test_an_error_leaves_what_is_not_begun() -> None:

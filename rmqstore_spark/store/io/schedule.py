@@ -7,6 +7,7 @@ import bisect
 import contextvars
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -18,7 +19,7 @@ REQUESTS_AT_ONCE = 256
 _POOLS = 2  # maps inside each other that have threads
 _PROBES = 32  # probes of one search at a time
 
-_requests = contextvars.ContextVar("_requests", default=REQUESTS_AT_ONCE)  # that a function may make at a time
+_share: contextvars.ContextVar["_Share | None"] = contextvars.ContextVar("_share", default=None)  # of a mapped function
 _depth = contextvars.ContextVar("_depth", default=0)  # of mapped functions that are around this one
 
 
@@ -55,10 +56,10 @@ class Concurrent(Serial):
     def mapped(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
         """See Serial. When an item fails, items that no thread has begun are dropped."""
         waiting = list(items)
-        if len(waiting) < 2 or _requests.get() < 2:
+        if len(waiting) < 2 or _at_once() < 2:
             return [function(item) for item in waiting]
-        pool, each = _pool(os.getpid(), _depth.get()), _requests.get() // len(waiting)
-        futures = [pool.submit(contextvars.copy_context().run, _inside, each, function, item) for item in waiting]
+        pool, share = _pool(os.getpid(), _depth.get()), _Share(_at_once(), len(waiting))
+        futures = [pool.submit(contextvars.copy_context().run, _inside, share, function, item) for item in waiting]
         try:
             return [future.result() for future in futures]
         finally:
@@ -67,8 +68,8 @@ class Concurrent(Serial):
 
     def partition_point(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
         """See Serial. Many numbers are tried at a time."""
-        at_once = max(min(_requests.get(), _PROBES), 1)
         while most - least > 1:
+            at_once = max(min(_at_once(), _PROBES), 1)
             step = -(-(most - least) // (at_once + 1))
             tried = range(least + step - 1, most, step)
             held = self.mapped(holds, tried)
@@ -89,11 +90,44 @@ def _pool(process: int, depth: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(REQUESTS_AT_ONCE, f"rmqstore-mapped-{depth}")
 
 
-def _inside(requests: int, function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
-    depth = _depth.get() + 1
-    tokens = _requests.set(requests if depth < _POOLS else 1), _depth.set(depth)
+class _Share:
+    """What mapped functions that run side by side may ask for at a time: each as much as the others leave. Those that
+    are done leave theirs to the last ones, which mostly have more to ask than the others had.
+
+    Args:
+        requests: of all of them together.
+        left: how many functions are not done.
+    """
+
+    def __init__(self, requests: int, left: int) -> None:
+        self._requests = requests
+        self._left = left
+        self._lock = threading.Lock()
+
+    @property
+    def requests(self) -> int:
+        """How many requests one of them may make at a time, as of now."""
+        return self._requests // max(self._left, 1)
+
+    def leave(self) -> None:
+        """One of them is done."""
+        with self._lock:
+            self._left -= 1
+
+
+def _at_once() -> int:
+    """How many requests the function that calls may make at a time."""
+    share = _share.get()
+    if share is None:
+        return REQUESTS_AT_ONCE
+    return share.requests if _depth.get() < _POOLS else 1
+
+
+def _inside(share: _Share, function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
+    tokens = _share.set(share), _depth.set(_depth.get() + 1)
     try:
         return function(item)
     finally:
-        _requests.reset(tokens[0])
+        share.leave()
+        _share.reset(tokens[0])
         _depth.reset(tokens[1])

@@ -348,6 +348,7 @@ class SegmentReader:
 
     def has_message(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
         """Does the log hold the message that a ConsumeQueue has this unit for?"""
+        self._window.expect_ends(unit.position, unit.size)
         self._window.show(unit.position, 0, unit.position + min(max(unit.size, HEAD_SIZE), _PEEK_SIZE))
         there = self.header(unit.position)
         return there is not None and there.size == unit.size and self.is_in(there, queue, queue_offset)

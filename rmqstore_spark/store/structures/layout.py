@@ -27,7 +27,7 @@ from rmqstore_spark.errors import (
     one_line,
     quoted,
 )
-from rmqstore_spark.store.io.files import Files, Pin, cannot_read, kind_of, say_if_denied
+from rmqstore_spark.store.io.files import Files, Pin, cannot_read, file_status, kind_of, say_if_denied
 from rmqstore_spark.store.io.storage import location, plain_uri, scheme_of
 from rmqstore_spark.store.structures.kinds import HEAD, WrappedLog, is_rocksdb, wrapped_log_of, wrapped_logs
 
@@ -49,6 +49,7 @@ _SMALL = (  # too, as most reads need some of them, and each would be waited for
     ("config", "delayOffset.json"),
     (".rmqstore-spark", "times.json"),
 )
+_MOST_EARLY, _NEAR = 1024 * 1024, 64 * 1024  # bytes of one of them that is read early, and between its places
 _GLOB = re.compile(r"[*?\[]")
 _TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
 
@@ -266,6 +267,15 @@ def announce(root: str, files: Files, is_indexed: object = False) -> None:
     if files.is_slow:
         files.list_tree(root)
         files.prefetch((path, 0) for path in _read_first(root, files, is_indexed))
+        files.prefetch(place for path in _SMALL for place in _whole(os.path.join(root, *path), files))
+
+
+def _whole(path: str, files: Files) -> Iterator[tuple[str, int]]:
+    """Places all along a file, so near each other that it is brought as a whole; of a large one its beginning."""
+    status = file_status(path, files)
+    if status is not None:
+        size = status.st_size if status.st_size <= _MOST_EARLY else 1
+        yield from ((path, at) for at in range(0, size, _NEAR))
 
 
 def _read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
@@ -274,7 +284,6 @@ def _read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
         segments = sorted(files.names(os.path.join(root, "commitlog")))
         yield from (os.path.join(root, "commitlog", name) for name in {*segments[:1], *segments[-_LAST_SEGMENTS:]})
         yield os.path.join(root, "checkpoint")
-        yield from (os.path.join(root, *path) for path in _SMALL)
         if is_indexed:
             names = sorted(files.names(os.path.join(root, "index")))
             yield from (os.path.join(root, "index", name) for name in names[:_INDEX_FILES])

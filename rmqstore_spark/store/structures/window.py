@@ -77,6 +77,12 @@ class Window:
         self._ahead = min(2 * self._ahead, WINDOW_SIZE)  # sequential reading mostly goes on
         self.load(at, size)
 
+    def expect_ends(self, at: int, size: int) -> None:
+        """Announce that the beginning and the end of a unit are needed next, where requests take long."""
+        start = at - self.segment.start
+        if size > _BLOCK and 0 <= start <= self._file.size - size:
+            self._files.prefetch([(self.segment.path, start), (self.segment.path, start + size - _BLOCK)])
+
     def load(self, at: int, size: int) -> None:
         """Hold `size` bytes from `at` on, or as many as the file has."""
         size = min(size, max(self.file_end - at, 0))  # finding the end of the file by a read would cost a request

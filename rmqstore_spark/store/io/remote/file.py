@@ -23,6 +23,7 @@ _LOOK = 8 * _MIB  # bytes after the log's end that are read as a whole
 _PROBES = 64  # places that are sampled in the rest
 PROBE_BYTES = 4 * 1024  # bytes that are likely to be read at a place
 _FEW_PAGES = 4  # that are not taken for a block
+_PAGES_OF_SMALL = 16  # of a small object, of which all pages are kept: it is mostly read whole, and more than once
 _GATHERED_AT_ONCE = 16  # concurrent requests of one task
 
 
@@ -64,6 +65,10 @@ class RemoteFile:
     def size(self) -> int:
         return self._pin.size
 
+    @property
+    def _is_small(self) -> bool:
+        return self.size <= _PAGES_OF_SMALL * self._pages.page_bytes
+
     def _fetch(self, start: int, stop: int) -> memoryview:
         return self._ranges.fetch(self.path, self._pin, start, stop)
 
@@ -91,7 +96,7 @@ class RemoteFile:
         stop = min(offset + size, self.size)
         if offset >= stop:
             return buffer(0)
-        goes_on = offset <= self._next < stop and size > self._pages.page_bytes // 8
+        goes_on = offset <= self._next < stop and size > self._pages.page_bytes // 8 and not self._is_small
         self._next = stop
         if not self._blocks.has(offset) and goes_on:
             # A reader that has read on twice will mostly go on; how far is unknown.
@@ -119,7 +124,7 @@ class RemoteFile:
             at += len(part)
         if at == stop:
             return
-        if stop - at <= self._pages.page_bytes:
+        if stop - at <= self._pages.page_bytes or self._is_small:
             self._pages.read_into(self.path, self._pin, buffer[at - offset :], at)
             return
         begin, *bounds = [*range(at, stop, BLOCK), stop]
