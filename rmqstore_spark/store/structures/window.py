@@ -80,7 +80,7 @@ class Window:
     def expect_ends(self, at: int, size: int) -> None:
         """Announce that the beginning and the end of a unit are needed next, where requests take long."""
         start = at - self.segment.start
-        if size > _BLOCK and 0 <= start <= self._file.size - size:
+        if self._files.is_slow and size > _BLOCK and 0 <= start <= self._file.size - size:
             self._files.prefetch([(self.segment.path, start), (self.segment.path, start + size - _BLOCK)])
 
     def load(self, at: int, size: int) -> None:
