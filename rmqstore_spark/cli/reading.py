@@ -1,4 +1,7 @@
-"""Any table of some stores, as record batches."""
+"""Any table of some stores, as record batches.
+
+What only some commands need is imported where it is used: a command is a process, and mostly a short one.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,11 +11,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from rmqstore_spark.amounts import size_text
-from rmqstore_spark.api import Store
 from rmqstore_spark.cli.base64_columns import Base64Columns
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.jobs.history import all_events
 from rmqstore_spark.query.option_texts import required
 from rmqstore_spark.query.options import MESSAGES, ReadOptions, parse_options
 from rmqstore_spark.read.plan.again import again
@@ -20,7 +21,6 @@ from rmqstore_spark.read.plan.store_options import options_by_store
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import elsewhere, say_what_is_unknown
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.messages import last_of_logs
 from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
 from rmqstore_spark.times import span_text
 
@@ -40,6 +40,8 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
     """
     asked = Base64Columns(given)
     if name == MESSAGES:
+        from rmqstore_spark.api import Store
+
         reader = Store(paths).messages(**asked.given)  # type: ignore[arg-type]
         return asked.of(reader.schema, iter(reader))
     options = _options(paths, {**asked.given, "table": name})
@@ -52,6 +54,8 @@ def history_of(path: str, given: Mapping[str, str], name: str) -> tuple[pa.Schem
     Raises:
         RmqStoreError: the store cannot be read.
     """
+    from rmqstore_spark.jobs.history import all_events
+
     return all_events(_options([path], given), required("name", name))
 
 
@@ -82,6 +86,8 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
     Raises:
         RmqStoreError: the store cannot be read.
     """
+    from rmqstore_spark.tables.messages import last_of_logs
+
     asked = Base64Columns(given)
     logs = stores_of([path], asked.given, with_queue_logs=True)
     roots = {log.root for log in logs}
