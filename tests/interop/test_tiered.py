@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from oracle import tiered
+from support.following import Query, RealClock
 from support.reading import read
 
 from interop import rocketmq
@@ -193,6 +194,53 @@ def test_messages_that_are_brought_again(tmp_path: Path) -> None:
     assert sorted(stored.values())[-4:] == [1, 2, 2, 2]
     assert as_sent(read(tier, subscribe=TOPIC, columns=COLUMNS)) == as_sent(acknowledged)
     assert [row for row in Store(tier).check().to_pylist() if row["severity"] == "error"] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("real")
+def test_stream_beside_a_broker(tmp_path: Path, rng: random.Random) -> None:
+    """A stream of the tier alone, triggered all the time while a broker takes messages and brings them, is killed and
+    starts again: it has what a read of the tier has in the end, each message once."""
+    root, tier = tmp_path / "store", tmp_path / "tier"
+    sizes = Sizes(segment=64 * 1024, queue_file=400, index_slots=50, index_items=120)
+    acknowledged: list[Record] = []
+    query: Query | None = None
+
+    def trigger() -> Query | None:
+        if query is not None:
+            query.trigger()
+            return query
+        if not any(tier.glob(f"*/*/{TOPIC}/*/COMMIT_LOG/*")):
+            return None
+        return Query(tier, subscribe=TOPIC, columns=COLUMNS, startingOffsets="earliest", clock=RealClock())
+
+    for number in range(KILLS):
+        with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
+            client = broker.client()
+            if number == 0:
+                client.run("create", TOPIC, QUEUES)
+            client.begin("send", TOPIC, number % QUEUES, 100_000, f"round-{number}")
+            count, end = rng.randint(200, 500), time.monotonic() + PATIENCE
+            while len([record for record in client.seen if record["kind"] == "ack"]) < count or query is None:
+                assert time.monotonic() < end
+                query = trigger()
+            acknowledged += killed_after(broker, client, count)
+        assert query is not None
+        if rng.random() < 0.5:
+            query.restart()
+    with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
+        end = time.monotonic() + PATIENCE
+        while brought(tier) < len(read(root, subscribe=TOPIC, columns=COLUMNS)):
+            assert time.monotonic() < end
+            query.trigger()
+        broker.stop()
+    everything = read(tier, subscribe=TOPIC, columns=COLUMNS)
+    assert_has_each_once(everything, acknowledged)
+    end = time.monotonic() + 15
+    while len(query.rows) < len(everything) and time.monotonic() < end:
+        query.trigger()
+    assert len(query.offsets) > KILLS
+    assert as_sent(query.rows) == as_sent(everything)
 
 
 def expire(broker: ExpiringBroker) -> None:

@@ -34,6 +34,7 @@ _NAME = re.compile(r"([0-9a-f]{8})([0-9]{20})")
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
 _FEW_UNITS = 256
 _SOME_UNITS = 4096
+_ENOUGH_UNITS = 64 * 1024  # near the end of a queue, many times what a broker has under way when it is killed
 _MANY_UNITS = 128 * 1024
 Numbers: TypeAlias = npt.NDArray[np.int64]
 _LEVELS = 2  # above a broker's directory: the tier, and the cluster in it
@@ -235,7 +236,7 @@ def between_last_units(layout: Layout, files: Files, least: int) -> list[tuple[i
         at = np.flatnonzero((ends < nexts) & (nexts > least))
         found += zip(np.maximum(ends[at], least).tolist(), nexts[at].tolist(), strict=True)
         next_start, looked = int(starts[0]), looked + len(units)
-        if looked >= _MANY_UNITS or next_start <= least:
+        if looked >= _ENOUGH_UNITS or next_start <= least:
             return found
     return [*found, (least, next_start)] if looked else found
 
