@@ -135,6 +135,8 @@ def hold(proofs: Sequence[Proof], files: Files) -> None:
             later: the segment has expired.
     """
 
+    if not proofs:  # of each segment that the plan itself reads
+        return
     of_files: dict[str, list[Proof]] = {}
     for proof in proofs:
         if proof.pin is None:
