@@ -1,10 +1,7 @@
-"""Rows that are read again, and rows in order, with no more of them in memory than IN_MEMORY. The others wait in
-temporary files, which have no name and are gone when the process ends, however it ends. They lie where Python puts
-temporary files: in $TMPDIR, else in /tmp.
+"""Rows that are read again, and rows in order, with no more of them in memory than temporary.IN_MEMORY. The others wait
+in temporary files (temporary.py).
 """
 
-import contextlib
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
@@ -14,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore_spark.errors import StorageError
+from rmqstore_spark import temporary
+from rmqstore_spark.temporary import close, no_room_named, spooled, temporary_file
 
 Batches = Iterator[pa.RecordBatch]
 Keys = Sequence[tuple[str, str]]  # columns, each `ascending` or `descending`
 
-IN_MEMORY = 8 * 1024 * 1024  # bytes
 _LEAST_PIECE, _MOST_PIECE = 128 * 1024, 512 * 1024  # bytes of each run that are in memory while runs are merged
 _ROWS = 2048  # enough for a piece, where they have these bytes
 _RUNS = 16  # so many runs are merged into one: few files are open, however many rows there are
@@ -50,9 +47,9 @@ def in_order(schema: pa.Schema, batches: Batches, keys: Keys, most: int | None =
     for batch in batches:
         kept.append(pa.Table.from_batches([batch], schema))
         nbytes += batch.get_total_buffer_size()
-        if nbytes > IN_MEMORY // 2:  # in order they are copied
+        if nbytes > temporary.IN_MEMORY // 2:  # in order they are copied
             kept = [_first(kept, keys, most)]
-            if most is None or kept[0].nbytes > IN_MEMORY // 4:
+            if most is None or kept[0].nbytes > temporary.IN_MEMORY // 4:
                 runs.add(_pieces(kept[0]))
                 kept = [schema.empty_table()]
                 pa.default_memory_pool().release_unused()  # else the process grows with each sort that follows
@@ -122,14 +119,14 @@ class _Runs:
         if level == len(self._files):
             self._files.append([])
         files = self._files[level]
-        file = _temporary_file()
-        weakref.finalize(self, _close, file)
+        file = temporary_file()
+        weakref.finalize(self, close, file)
         _write(file, self._schema, rows)
         files.append(file)
         if len(files) == _RUNS:
             self.add(_merged([*map(_read, files)], self._keys), level + 1)
             for file in files:
-                _close(file)
+                close(file)
             files.clear()
 
     def then(self, rows: pa.Table) -> Batches:
@@ -155,23 +152,6 @@ def _write(file: IO[bytes], schema: pa.Schema, rows: Batches) -> None:
     with no_room_named():
         sink.close()
         file.flush()
-
-
-def spooled(owner: object) -> IO[bytes]:
-    """A file that is in memory up to IN_MEMORY, and is gone with its owner."""
-    file: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
-    weakref.finalize(owner, _close, file)
-    return file
-
-
-def _close(file: IO[bytes]) -> None:
-    with contextlib.suppress(OSError):  # of what could not be written, as has been said
-        file.close()
-
-
-def _temporary_file() -> IO[bytes]:
-    with no_room_named():
-        return tempfile.TemporaryFile()
 
 
 def _read(file: IO[bytes]) -> Batches:
@@ -230,15 +210,3 @@ def _of_heads(heads: list[pa.RecordBatch], keys: Keys) -> tuple[list[pa.RecordBa
 def _order(tables: list[pa.Table], keys: Keys) -> npt.NDArray[np.int64]:
     order = pc.sort_indices(pa.concat_tables(tables), sort_keys=list(keys)).to_numpy()
     return order.astype(np.int64)  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def no_room_named() -> Iterator[None]:
-    """What an operating system says of temporary files, in our words."""
-    try:
-        yield
-    except OSError as why:
-        raise StorageError(
-            f"no room for temporary files: {why.strerror or why}; rows beyond {IN_MEMORY >> 20} MiB wait there: set"
-            " TMPDIR to a directory that has room for all rows"
-        ) from None

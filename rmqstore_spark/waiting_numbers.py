@@ -1,5 +1,5 @@
 """Numbers that are looked up later, and of which there may be as many as a store has messages: beyond some, they wait
-in temporary files, as the rows of sorting.py do.
+in temporary files (temporary.py).
 """
 
 import itertools
@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark import sorting
-from rmqstore_spark.sorting import Batches, begins, in_order, no_room_named, spooled
+from rmqstore_spark import temporary
+from rmqstore_spark.sorting import Batches, begins, in_order
+from rmqstore_spark.temporary import no_room_named, spooled
 
 _PAIRS = 4096  # of a block
 _BLOCKS = 64  # that are in memory, 4 MiB in all
@@ -45,7 +46,7 @@ class WaitingNumbers:
             self._ends[name] = self._ends.get(name, (count, count))[0], count + len(some)
             count += len(some)
         with no_room_named():
-            if count * 8 > sorting.IN_MEMORY:
+            if count * 8 > temporary.IN_MEMORY:
                 file.flush()
                 self._map = mmap.mmap(file.fileno(), count * 8, access=mmap.ACCESS_READ)
             else:

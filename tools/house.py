@@ -114,7 +114,7 @@ ROOMS = (
         "words",
         "columns, errors, amounts, progress, sorting; open to all",
         "#7a7a2a",
-        _modules("amounts columns cores errors garbage kept once progress sorting times waiting_numbers"),
+        _modules("amounts columns cores errors garbage kept once progress sorting temporary times waiting_numbers"),
     ),
     Room("native_io", "the kernel: buffers in, arrays out; files only in _io", "#6b7280", ("native_io",)),
 )

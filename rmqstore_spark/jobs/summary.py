@@ -4,7 +4,6 @@
 topics, not at messages within them, and not at how far groups are.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -343,12 +342,11 @@ def _spread(least: int, most: int) -> list[int]:
 def _groups(store: Snapshot, facts: QueueFacts) -> list[GroupSummary]:
     rows = consumed(store)
     progress = Progress(store, rows, facts)
-    topics: dict[str, list[str]] = defaultdict(list)
     parts: dict[str, slice] = {}  # of the rows: those of a group are side by side
-    for group, topic, part in rows.stretches():
-        topics[group].append(topic)
-        parts[group] = slice(parts[group].start if group in parts else part.start, part.stop)
-    groups = [GroupSummary(group, topics[group], _lag(progress, parts[group]), None) for group in topics]
+    groups: list[GroupSummary] = []
+    for group, names in rows.names.of_groups():
+        parts[group] = part = slice(*rows.bounds[[names.start, names.stop]].tolist())
+        groups.append(GroupSummary(group, [topic for _, topic in rows.names[names]], _lag(progress, part), None))
     groups.sort(key=lambda each: (-each.lag, each.group))
     worst, others = groups[:GROUPS_TIMED], groups[GROUPS_TIMED:]
     longest = progress.longest([parts[each.group] for each in worst])
@@ -358,5 +356,5 @@ def _groups(store: Snapshot, facts: QueueFacts) -> list[GroupSummary]:
 def _lag(progress: Progress, rows: slice) -> int:
     """The messages that all of some rows are behind. A sum in Python, as those of offsets that are nonsense may not fit
     an int64."""
-    lags: list[int] = np.where(progress.are_known(rows), np.maximum(progress.lag(rows), 0), 0).tolist()
-    return sum(lags)
+    some = (progress.of(piece) for piece in progress.consumed.pieces(rows))
+    return sum(sum(np.where(each.are_known, np.maximum(each.lag, 0), 0).tolist()) for each in some)

@@ -16,12 +16,14 @@ _ROWS_AT_ONCE = 8192
 _MOST_MILLISECONDS = ((1 << 63) - 1) // 1000
 
 
-def batches(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
-    """Rows as record batches; times are whole microseconds since 1970, or None."""
+def batches(
+    schema: pa.Schema, rows: Iterable[tuple[Any, ...]], at_once: int = _ROWS_AT_ONCE
+) -> Iterator[pa.RecordBatch]:
+    """Rows as record batches of so many; times are whole microseconds since 1970, or None."""
     some: list[tuple[Any, ...]] = []
     for row in rows:
         some.append(row)
-        if len(some) == _ROWS_AT_ONCE:
+        if len(some) == at_once:
             yield _batch(schema, some)
             some = []
     if some:

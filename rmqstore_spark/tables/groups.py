@@ -1,7 +1,6 @@
 """Table `groups`: the configuration of each consumer group (config/subscriptionGroup.json), and the topics that the
 group has consumed (config/consumerOffset.json)."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,8 @@ from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of, number_of
 from rmqstore_spark.tables.table import Part, Table
 
+_ROWS_AT_ONCE = 512  # each of which may have many topics
+
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     store.refuse_unread_offsets()
@@ -24,11 +25,12 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
         say_if_unread(store, "subscriptionGroup.json", GROUPS.name)
     if not store.consumer_offsets:
         say_if_unread(store, "consumerOffset.json", GROUPS.name)
-    topics: dict[str, list[str]] = defaultdict(list)
-    for group, topic in sorted(store.consumer_offsets):
-        topics[group].append(topic)
-    names = sorted({*entries, *topics})
-    return batches(GROUPS.schema, (_row(name, entries.get(name), topics.get(name, [])) for name in names))
+    consumed = store.consumer_offsets.names
+    places = dict(consumed.of_groups())
+    names = sorted({*entries, *places})
+    topics = ([topic for _, topic in consumed[places.get(name, slice(0))]] for name in names)
+    rows = (_row(name, entries.get(name), some) for name, some in zip(names, topics, strict=True))
+    return batches(GROUPS.schema, rows, _ROWS_AT_ONCE)
 
 
 def _row(group: str, entry: dict[str, Any] | None, topics: list[str]) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@ broker. A group's offset is that of the next message that it will get (config/co
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,23 +14,24 @@ from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.run.damage_reports import say_if_unread
-from rmqstore_spark.store.format.stretches import numbers_in
 from rmqstore_spark.store.queue_bounds import UnitNumbers
 from rmqstore_spark.store.queue_times import QueueTimes, times_of
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
+from rmqstore_spark.store.structures.consumer_offsets import ROWS_AT_ONCE, ConsumerOffsets
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.tables.columns import array, numbers
-from rmqstore_spark.tables.queues import QueueFacts, queue_facts, say_what_is_lost
+from rmqstore_spark.tables.queues import Before, QueueFacts, queue_facts, say_what_is_lost
 from rmqstore_spark.tables.table import Part, Table
 
 _OF_QUEUES = {"minOffset", "maxOffset", "lag", "expired"}
 _OF_TIMES = {"lastConsumedTimestamp", "lagMillis"}
 
+_TIMED_AT_ONCE = 1024 * 1024  # rows whose times are looked up together
+_MOST_QUEUE_ID = (1 << 32) - 1
+
 _Longs = npt.NDArray[np.int64]
 _Ints = npt.NDArray[np.int32]
 _Flags = npt.NDArray[np.bool_]
-_Rows = slice | _Longs
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
@@ -40,7 +42,12 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     asked = set(options.columns or OFFSETS.schema.names)
     facts = None
     if asked & (_OF_QUEUES | _OF_TIMES):
-        facts = queue_facts(store, _queues_of(wanted), wanted if asked & _OF_TIMES else None)
+        are_few = len(wanted.offsets) <= _TIMED_AT_ONCE
+        assigned: dict[str, set[int]] = defaultdict(set)
+        for topic, queue_id in _queues_of(wanted):
+            assigned[topic].add(queue_id)
+        queues = Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()})
+        facts = queue_facts(store, queues, wanted if asked & _OF_TIMES and are_few else None)
         say_what_is_lost(store, facts)
     return _batches(Progress(store, wanted, facts), bool(asked & _OF_TIMES))
 
@@ -56,25 +63,54 @@ def consumed(store: Snapshot, selection: Selection = EVERYTHING) -> ConsumerOffs
     offsets = store.offsets_in(topics)
     if selection.wants_all_queues:
         return offsets
-    are_some = np.zeros(len(offsets.offsets), np.bool_)
-    for _, topic, rows in offsets.stretches():
-        if selection.wants_topic(topic):
-            queue_ids = offsets.queue_ids[rows].tolist()
-            are_some[rows] = [selection.queue(topic, queue_id) is not None for queue_id in queue_ids]
-    return offsets.where(are_some)
+    index = offsets.index_in([queue for queue in _queues_of(offsets) if selection.queue(*queue) is not None])
+    return offsets.where(lambda rows: index(rows) >= 0)
 
 
-def _queues_of(wanted: ConsumerOffsets) -> Selection:
+def _queues_of(offsets: ConsumerOffsets) -> list[tuple[str, int]]:
     """The queues that groups have consumed."""
-    assigned: dict[str, set[int]] = defaultdict(set)
-    for _, topic, rows in wanted.stretches():
-        assigned[topic].update(wanted.queue_ids[rows].tolist())
-    return Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()})
+    found = np.empty(0, np.int64)  # of each the index of its topic, and its queueId
+    for piece in offsets.pieces():
+        topics = offsets.names.topic_of[offsets.names_of(piece)].astype(np.int64)
+        found = np.union1d(found, topics << 32 | offsets.queue_ids[piece])
+    texts = map(offsets.names.topics.__getitem__, (found >> 32).tolist())
+    return list(zip(texts, (found & _MOST_QUEUE_ID).tolist(), strict=True))
+
+
+class Some(NamedTuple):
+    """How far consumer groups are, for some rows.
+
+    Attributes:
+        which: the index of the queue of each among the queues that are known; -1 where it does not exist, and their
+            number where it has no message yet.
+        offsets: the groups' offsets.
+        least, end: the first offset that is left of each one's queue, and the offset after its last one; of no meaning
+            where it does not exist.
+    """
+
+    which: _Ints
+    offsets: _Longs
+    least: _Longs
+    end: _Longs
+
+    @property
+    def are_known(self) -> _Flags:
+        """Whether the queues exist."""
+        return self.which >= 0
+
+    @property
+    def lag(self) -> _Longs:
+        """Messages that the groups are behind."""
+        return self.end - np.maximum(self.offsets, self.least)
+
+    @classmethod
+    def joined(cls, parts: "list[Some]") -> "Some":
+        """All rows of some."""
+        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class Progress:
-    """How far consumer groups are in the queues of a store. What is worked out for rows of `consumed` has an item for
-    each of them.
+    """How far consumer groups are in the queues of a store. Of all rows nothing is kept: what is worked out is of some.
 
     Attributes:
         consumed: the rows.
@@ -84,7 +120,9 @@ class Progress:
         self.consumed = consumed
         self._store = store
         self._facts = facts
-        self._which = self._queues_of_rows([] if facts is None else facts.names)
+        self._count = 0 if facts is None else len(facts)
+        self._index = consumed.index_in([] if facts is None else facts.names)
+        self._configured = np.fromiter((store.topics.get(topic, 0) for topic in consumed.names.topics), np.int64)
         # The last one is of a queue without a message yet.
         self._least, self._end = (
             np.append(of, 0).astype(np.int64) for of in (((), ()) if facts is None else (facts.least, facts.end))
@@ -92,73 +130,77 @@ class Progress:
         self._times = np.append(np.empty((2, 0), np.int64) if facts is None else facts.times, [[NO_TIME]] * 2, axis=1)
         self._one_by_one = QueueTimes(store)
 
-    def _queues_of_rows(self, names: list[tuple[str, int]]) -> _Ints:
-        """The index of each row's queue among these; -1 where there is no such queue, and their number where it has no
-        message yet."""
-        consumed, found = self.consumed, self.consumed.index_in(names)
-        configured = np.fromiter((self._store.topics.get(topic, 0) for _, topic in consumed.names), np.int64)
-        for piece in consumed.pieces():
-            is_empty = (found[piece] < 0) & (consumed.queue_ids[piece] < configured[consumed.names_of(piece)])
-            found[piece][is_empty] = len(names)
-        return found
+    def of(self, rows: slice) -> Some:
+        """That of some rows."""
+        consumed, which = self.consumed, self._index(rows)
+        configured = self._configured[consumed.names.topic_of[consumed.names_of(rows)]]
+        which[(which < 0) & (consumed.queue_ids[rows] < configured)] = self._count
+        return Some(which, consumed.offsets[rows], self._least[which], self._end[which])
 
-    def are_known(self, rows: _Rows) -> _Flags:
-        """Whether the queues of some rows exist; their numbers are of no meaning where they do not."""
-        return self._which[rows] >= 0
-
-    def bounds(self, rows: _Rows) -> tuple[_Longs, _Longs]:
-        """The first offset that is left of the queue of each of some rows, and the offset after its last one."""
-        which = self._which[rows]
-        return self._least[which], self._end[which]
-
-    def lag(self, rows: _Rows) -> _Longs:
-        """Messages that some rows are behind."""
-        least, end = self.bounds(rows)
-        return end - np.maximum(self.consumed.offsets[rows], least)
-
-    def times(self, rows: _Longs) -> tuple[_Longs, _Longs]:
+    def times(self, some: Some, before: _Longs | None = None) -> tuple[_Longs, _Longs]:
         """For some rows, the store time (us) of the last message that the group consumed, and the milliseconds of store
-        time from that or else from the first message left to the last message. NO_TIME where there is none."""
-        which, offsets, is_known = self._which[rows], self.consumed.offsets[rows], self.are_known(rows)
-        first, last = self._times[:, which]
-        least, end = self.bounds(rows)
-        is_at_end = offsets == end
-        is_left = is_known & (least < offsets) & (offsets <= end)
+        time from that or else from the first message left to the last message. NO_TIME where there is none.
+
+        Args:
+            before: what before() has of these rows; None: it is looked up where it is needed.
+        """
+        first, last = self._times[:, some.which]
+        is_at_end = some.offsets == some.end
+        is_left = some.are_known & (some.least < some.offsets) & (some.offsets <= some.end)
         consumed = np.where(is_left & is_at_end, last, NO_TIME)
         missing = np.flatnonzero(is_left & (consumed == NO_TIME))
-        consumed[missing] = self._looked_up(rows[missing], is_at_end[missing])
+        consumed[missing] = self._looked_up(
+            some.which[missing],
+            some.offsets[missing] - 1,
+            is_at_end[missing],
+            None if before is None else before[missing],
+        )
         since = np.where(consumed == NO_TIME, first, consumed)
         # Times are of whole milliseconds; in microseconds a difference may be too large.
         is_timed = (last != NO_TIME) & (since != NO_TIME)
         millis = np.where(is_timed, np.maximum(0, last // 1000 - since // 1000), NO_TIME)
-        millis[self.lag(rows) <= 0] = 0
-        return consumed, np.where(is_known, millis, NO_TIME)
+        millis[some.lag <= 0] = 0
+        return consumed, np.where(some.are_known, millis, NO_TIME)
+
+    def before(self, rows: slice) -> _Longs | None:
+        """For each of some rows the store time (us) of the message before its offset, by the queue's files; NO_TIME
+        where nothing was found. None where queues are not known."""
+        facts = self._facts
+        if facts is None:
+            return None
+        if facts.consumed_times is not None:
+            return facts.consumed_times[rows]
+        queues = [queue for queue in facts.queues if queue is not None]
+        before = Before(self.consumed, rows, queues)
+        return before.times(times_of(self._store, queues, before.numbers))
 
     def longest(self, parts: list[slice]) -> list[int | None]:
         """For each of some parts of the rows the longest of the times from the last consumed message to the last
         message (ms); None where none is known."""
-        starts, sizes = np.array([(part.start, part.stop - part.start) for part in parts], np.int64).reshape(-1, 2).T
-        rows, stops = numbers_in(starts, sizes), np.cumsum(sizes)
-        _, millis = self.times(rows)
-        most = [int(some.max(initial=NO_TIME)) for some in np.split(millis, stops)[: len(parts)]]
+        most = [NO_TIME] * len(parts)
+        pieces = [(number, piece) for number, part in enumerate(parts) for piece in self.consumed.pieces(part)]
+        for some in _together(pieces):
+            _, millis = self.times(Some.joined([self.of(rows) for _, rows in some]))
+            stops = np.cumsum([rows.stop - rows.start for _, rows in some])
+            for (number, _), each in zip(some, np.split(millis, stops[:-1]), strict=True):
+                most[number] = max(most[number], int(each.max(initial=NO_TIME)))
         return [None if each == NO_TIME else each for each in most]
 
-    def _looked_up(self, rows: _Longs, are_last: _Flags) -> _Longs:
-        """The store times (us) of the messages before the offsets of some rows, whose queues have messages.
+    def _looked_up(self, which: _Ints, offsets: _Longs, are_last: _Flags, before: _Longs | None) -> _Longs:
+        """The store times (us) of messages, given the index of their queue, which has messages, and their offset.
 
         Args:
             are_last: which of them are the last of their queue; these are looked for in its files alone.
+            before: what is known by the queues' files; None: it is looked up.
         """
         facts = self._facts
-        if facts is None or not len(rows):
-            return np.full(len(rows), NO_TIME, np.int64)
-        which, offsets = self._which[rows], self.consumed.offsets[rows] - 1
+        found = np.full(len(which), NO_TIME, np.int64)
+        if facts is None or not len(which):
+            return found
         have_files = np.array([queue is not None for queue in facts.queues], np.bool_)[which]
-        found = np.full(len(rows), NO_TIME, np.int64)
-        if facts.consumed_times is not None:
-            found[have_files] = facts.consumed_times[rows[have_files]]
-        else:
-            found[have_files] = self._in_files(facts, which[have_files], offsets[have_files])
+        found[have_files] = (
+            self._in_files(facts, which[have_files], offsets[have_files]) if before is None else before[have_files]
+        )
         for at in np.flatnonzero(~have_files).tolist():
             topic, queue_id = facts.names[which[at]]
             time = self._one_by_one.at(topic, queue_id, int(offsets[at]))
@@ -178,6 +220,20 @@ class Progress:
         return times_of(self._store, queues, asked)[index]
 
 
+def _together(pieces: list[tuple[int, slice]]) -> Iterator[list[tuple[int, slice]]]:
+    """Numbered pieces of the rows in lists, so that what is looked up in queues is looked up for many rows at once."""
+    some: list[tuple[int, slice]] = []
+    size = 0
+    for number, rows in pieces:
+        some.append((number, rows))
+        size += rows.stop - rows.start
+        if size >= ROWS_AT_ONCE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
 def _batches(progress: Progress, are_timed: bool) -> Iterator[pa.RecordBatch]:
     """The rows of the table, some at a time.
 
@@ -185,29 +241,39 @@ def _batches(progress: Progress, are_timed: bool) -> Iterator[pa.RecordBatch]:
         are_timed: whether times are asked for.
     """
     consumed = progress.consumed
-    groups, topics = (array([name[at] for name in consumed.names], TEXT) for at in (0, 1))
-    for here in consumed.pieces():
-        names, known = numbers(consumed.names_of(here), LONG), progress.are_known(here)  # pa.array() imports pandas
-        (least, end), lag = progress.bounds(here), progress.lag(here)
+    groups, topics = (array(texts, TEXT) for texts in (consumed.names.groups, consumed.names.topics))
+    for rows, before in _before(progress) if are_timed else ((rows, None) for rows in consumed.pieces()):
+        names, some = consumed.names_of(rows), progress.of(rows)
+        known = some.are_known
         last = millis = np.full(len(known), NO_TIME)
         if are_timed:
             with collector_paused():
-                last, millis = progress.times(np.arange(here.start, here.stop))
+                last, millis = progress.times(some, before)
         yield pa.RecordBatch.from_arrays(
             [
-                groups.take(names),
-                topics.take(names),
-                numbers(consumed.queue_ids[here], INT),
-                numbers(consumed.offsets[here], LONG),
-                numbers(least, LONG, known),
-                numbers(end, LONG, known),
-                numbers(lag, LONG, known),
+                groups.take(numbers(consumed.names.group_of[names], INT)),  # pa.array() imports pandas
+                topics.take(numbers(consumed.names.topic_of[names], INT)),
+                numbers(consumed.queue_ids[rows], INT),
+                numbers(some.offsets, LONG),
+                numbers(some.least, LONG, known),
+                numbers(some.end, LONG, known),
+                numbers(some.lag, LONG, known),
                 numbers(last, TIME, last != NO_TIME),
                 numbers(millis, LONG, millis != NO_TIME),
-                numbers(consumed.offsets[here] < least, BOOL, known),
+                numbers(some.offsets < some.least, BOOL, known),
             ],
             schema=OFFSETS.schema,
         )
+
+
+def _before(progress: Progress) -> Iterator[tuple[slice, _Longs | None]]:
+    """All rows, some at a time, with what Progress.before() has of them: it is looked up for very many at once, as they
+    are in the same queues."""
+    for block in progress.consumed.pieces(at_once=_TIMED_AT_ONCE):
+        with collector_paused():
+            before = progress.before(block)
+        for rows in progress.consumed.pieces(block):
+            yield rows, None if before is None else before[rows.start - block.start : rows.stop - block.start]
 
 
 OFFSETS = Table(

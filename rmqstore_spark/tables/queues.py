@@ -141,7 +141,7 @@ def queue_facts(
     with collector_paused():
         assumed = None if selection.assigned is None else store.queues.assumed(selection.assigned)
         queues = selected_queues(store.queues, selection) if assumed is None else _selected(assumed, selection)
-        before = None if asked is None else _Before(asked, queues)
+        before = None if asked is None else Before(asked, slice(0, len(asked.offsets)), queues)
         bounds = many_bounds(store, queues, None if before is None else before.numbers)
         if assumed is not None:
             bounds = bounds.of_existing()
@@ -201,21 +201,21 @@ def _lost_in(store: Snapshot, facts: QueueFacts) -> _Longs:
     return lost
 
 
-class _Before:
-    """The queue offsets before those that are asked about, in queues that find them. Some rows at a time: of all of
-    them nothing is in memory but the index of each one's queue.
+class Before:
+    """The queue offsets before those of some rows that are asked about, in queues that find them.
 
     Attributes:
         numbers: these queue offsets, each once.
     """
 
-    def __init__(self, asked: ConsumerOffsets, queues: list[Queue]) -> None:
+    def __init__(self, asked: ConsumerOffsets, rows: slice, queues: list[Queue]) -> None:
         self._asked = asked
-        self._which = asked.index_in([(queue.topic, queue.queue_id) for queue in queues])
+        self._rows = rows
+        self._index = asked.index_in([(queue.topic, queue.queue_id) for queue in queues])
         self._are_by_offset = np.array([queue.is_by_offset for queue in queues] + [False], np.bool_)  # -1: no queue
         self.numbers = UnitNumbers.nothing(len(queues))
         waiting: list[UnitNumbers] = []
-        for piece in asked.pieces():
+        for piece in asked.pieces(rows):
             _, which, before = self._in(piece)
             waiting.append(UnitNumbers.of(len(queues), which, before)[0])
             if sum(len(each.numbers) for each in waiting) > max(_NUMBERS_AT_ONCE, len(self.numbers.numbers)):
@@ -225,17 +225,17 @@ class _Before:
 
     def _in(self, piece: slice) -> tuple[_Longs, _Ints, _Longs]:
         """Which of some rows ask, the index of the queue of each, and the queue offset before it."""
-        which, offsets = self._which[piece], self._asked.offsets[piece]
+        which, offsets = self._index(piece), self._asked.offsets[piece]
         rows = np.flatnonzero(self._are_by_offset[which] & (offsets > 0))
         return rows, which[rows], offsets[rows] - 1
 
     def times(self, of_numbers: _Longs) -> _Longs:
-        """For each offset that is asked about what is known of the one before it, given this for `numbers`; NO_TIME
-        where nothing is."""
-        times = np.full(len(self._asked.offsets), NO_TIME, np.int64)
-        for piece in self._asked.pieces():
+        """For each of the rows what is known of the offset before its own, given this for `numbers`; NO_TIME where
+        nothing is."""
+        times = np.full(self._rows.stop - self._rows.start, NO_TIME, np.int64)
+        for piece in self._asked.pieces(self._rows):
             rows, which, before = self._in(piece)
-            times[piece][rows] = of_numbers[self.numbers.index_of(which, before)]
+            times[piece.start - self._rows.start + rows] = of_numbers[self.numbers.index_of(which, before)]
         return times
 
 

@@ -128,9 +128,9 @@ def _is_something_missing(store: Snapshot, selection: Selection, known: ManyBoun
         return True
     offsets = store.offsets_in(selection.named_topics)
     ends = np.append(known.end, 0)  # the last one is of any other queue
-    which = offsets.index_in(known.names)
+    index = offsets.index_in(known.names)
     for piece in offsets.pieces():
-        beyond = np.flatnonzero(offsets.offsets[piece] > ends[which[piece]])
+        beyond = np.flatnonzero(offsets.offsets[piece] > ends[index(piece)])
         topics = (offsets.names[at][1] for at in offsets.names_of(piece)[beyond].tolist())
         queues = zip(topics, offsets.queue_ids[piece][beyond].tolist(), strict=True)
         if any(selection.wants_all_queues or selection.queue(*queue) is not None for queue in queues):

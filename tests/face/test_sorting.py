@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rmqstore_spark import StorageError, sorting, waiting_numbers
+from rmqstore_spark import StorageError, sorting, temporary, waiting_numbers
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("n", pa.int64()), ("m", pa.map_(pa.string(), pa.string()))])
 
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some hundred rows are a run, and three runs are merged into one."""
-    monkeypatch.setattr(sorting, "IN_MEMORY", 20_000)
+    monkeypatch.setattr(temporary, "IN_MEMORY", 20_000)
     monkeypatch.setattr(sorting, "_MOST_PIECE", 700)
     monkeypatch.setattr(sorting, "_RUNS", 3)
 
@@ -123,7 +123,7 @@ def test_numbers(little_memory: None, rng: random.Random, count: int) -> None:
 
 def test_numbers_are_in_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What of numbers in a file stays in memory does not grow with them."""
-    monkeypatch.setattr(sorting, "IN_MEMORY", 100_000)
+    monkeypatch.setattr(temporary, "IN_MEMORY", 100_000)
     schema = pa.schema([("offset", pa.int64())])
     held = []
     for count in (1 << 15, 1 << 18):

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rmqstore_spark import sorting
+from rmqstore_spark import temporary
 from rmqstore_spark.columns import BYTES, INT, LONG, TEXT
 from rmqstore_spark.read.plan import newest
 from rmqstore_spark.read.plan.newest import COLUMNS, Newest, chosen
@@ -67,10 +67,10 @@ def expected(own: list[list[Row]], compacted: list[list[Row]]) -> list[list[int]
     return [sorted(each) for each in found]
 
 
-@pytest.mark.parametrize("most", [1, 2000, sorting.IN_MEMORY])
+@pytest.mark.parametrize("most", [1, 2000, temporary.IN_MEMORY])
 def test_newest(rng: random.Random, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(newest, "_MOST", most)
-    monkeypatch.setattr(sorting, "IN_MEMORY", most)
+    monkeypatch.setattr(temporary, "IN_MEMORY", most)
     for _ in range(10 if most == 1 else 30):
         own, compacted = ([some_rows(rng, rng.randrange(60)) for _ in range(rng.randrange(4))] for _ in range(2))
         pieces = len(own) + len(compacted)

@@ -13,7 +13,7 @@ import pytest
 from oracle.stores import StoreBuilder
 
 from native_io import EntriesStatus, take_entries
-from rmqstore_spark import DamagedStoreError, Store
+from rmqstore_spark import DamagedStoreError, Store, temporary
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures import config as config_module
 from rmqstore_spark.store.structures import consumer_offsets
@@ -89,6 +89,8 @@ def test_random_files(tmp_path: Path, rng: random.Random, monkeypatch: pytest.Mo
     streamed = 0
     for number in range(600):
         monkeypatch.setattr(consumer_offsets, "_AT_ONCE", rng.choice((1, 7, 60, 1 << 20)))
+        monkeypatch.setattr(consumer_offsets, "ROWS_AT_ONCE", rng.choice((1, 5, 1 << 16)))
+        monkeypatch.setattr(temporary, "IN_MEMORY", rng.choice((0, 100, 8 << 20)))
         text = written(rng, is_odd=number % 2 == 1)
         path = tmp_path / "config" / "consumerOffset.json"
         path.write_text(text)
@@ -116,7 +118,9 @@ def test_sound_files_are_those_that_can_be_parsed(tmp_path: Path, rng: random.Ra
     assert consumed(str(tmp_path), Files()).sound == frozenset()
 
 
-def test_rows_are_in_order(rng: random.Random) -> None:
+@pytest.mark.parametrize("most", [0, 200, temporary.IN_MEMORY])
+def test_rows_are_in_order(rng: random.Random, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(temporary, "IN_MEMORY", most)
     names = [(f"g{rng.randrange(9)}", f"t{rng.randrange(9)}") for _ in range(50)]
     table = {name: {rng.randrange(50): rng.randrange(50) for _ in range(rng.randrange(9))} for name in names}
     offsets = ConsumerOffsets.of(table)
@@ -126,8 +130,27 @@ def test_rows_are_in_order(rng: random.Random) -> None:
     queues = rng.sample(sorted(set(rows)), len(set(rows)) // 2) + [("t0", 99)] * 2
     queues += queues[:2]
     last = {queue: at for at, queue in enumerate(queues)}
-    assert offsets.index_in(queues).tolist() == [last.get(row, -1) for row in rows]
-    assert offsets.index_in([]).tolist() == [-1] * len(rows)
+    every = slice(0, len(rows))
+    assert offsets.index_in(queues)(every).tolist() == [last.get(row, -1) for row in rows]
+    assert offsets.index_in([])(every).tolist() == [-1] * len(rows)
+    assert [found for piece in offsets.pieces(at_once=3) for found in offsets.index_in(queues)(piece)] == [
+        last.get(row, -1) for row in rows
+    ]
+    topics = {f"t{number}" for number in range(4)}
+    assert dict(offsets.only(topics)) == {name: of for name, of in offsets.items() if name[1] in topics}
+    monkeypatch.setattr(consumer_offsets, "ROWS_AT_ONCE", 3)  # so that pieces end within a name
+    some = offsets.where(lambda piece: offsets.offsets[piece] % 2 == 1)
+    odd = {name: {at: each for at, each in of.items() if each % 2} for name, of in offsets.items()}
+    assert dict(some) == {name: of for name, of in odd.items() if of}
+    assert [*some] == sorted(some)
+    for topic, queue_id in {*rows, ("t0", 1000), ("other", 0)}:
+        found = {of[queue_id] for (_, each), of in offsets.items() if each == topic and queue_id in of}
+        assert offsets.of_queue(topic, queue_id) == found
+    assert [(group, [*offsets.names[where]]) for group, where in offsets.names.of_groups()] == [
+        (group, [name for name in sorted(offsets) if name[0] == group]) for group in sorted({g for g, _ in offsets})
+    ]
+    assert ("g0", "other") not in offsets
+    assert offsets.get(("other", "t0")) is None
 
 
 def test_two_million_offsets(tmp_path: Path) -> None:

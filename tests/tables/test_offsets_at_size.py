@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracle.stores import StoreBuilder
 
-from rmqstore_spark import Store
+from rmqstore_spark import Store, temporary
 from rmqstore_spark.jobs.summary import GROUPS_TIMED, summarize
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures import config as config_module
+from rmqstore_spark.store.structures import consumer_offsets
+from rmqstore_spark.tables import offsets
 
 QUEUES, MESSAGES = 12, 1200
 
@@ -99,6 +103,29 @@ def test_summary_times_the_groups_that_lag_most(tmp_path: Path, rng: random.Rand
         own = [row for row in rows if row["group"] == group.group]
         assert (group.topics, group.lag) == (["T"], sum(row["lag"] for row in own))
         assert group.lag_millis == (max(row["lagMillis"] for row in own) if at < GROUPS_TIMED else None)
+
+
+@pytest.mark.parametrize("is_lacking", [False, True])
+def test_many_rows_wait_in_files(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, is_lacking: bool
+) -> None:
+    """They are the same, in whatever pieces they are worked out."""
+    times = built(tmp_path, rng)
+    consume(tmp_path, 60, times)
+    if is_lacking:
+        shutil.rmtree(tmp_path / "consumequeue" / "T" / "3")
+
+    def told() -> list[Any]:
+        store = Store(tmp_path)
+        tables = store.offsets(), store.offsets(assign={"T": [2, 3, 5]}), store.groups(), store.queues(), store.topics()
+        summary = summarize(Snapshot.find(str(tmp_path), Files()))
+        return [*(table.to_pylist() for table in (*tables, store.check())), summary.groups, summary.topics]
+
+    expected = told()
+    monkeypatch.setattr(temporary, "IN_MEMORY", 100)
+    monkeypatch.setattr(consumer_offsets, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(offsets, "_TIMED_AT_ONCE", 100)
+    assert told() == expected
 
 
 def test_summary_parses_no_file_of_config_twice(

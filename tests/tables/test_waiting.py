@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from oracle import reference, stores
 
-from rmqstore_spark import Store, sorting
+from rmqstore_spark import Store, sorting, temporary
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 SCHEDULE, TIMER, REVIVE = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_C"
@@ -242,7 +242,7 @@ def test_as_plain_python(
         )
         assert told(root) == expected
         with monkeypatch.context() as patch:
-            patch.setattr(sorting, "IN_MEMORY", 10_000)
+            patch.setattr(temporary, "IN_MEMORY", 10_000)
             patch.setattr(sorting, "_MOST_PIECE", 2_000)
             patch.setattr(sorting, "_RUNS", 3)
             assert told(root) == expected

@@ -877,7 +877,7 @@ def test_only_three_modules_change_files() -> None:
         ("cli/streams.py", "open"),  # the null device, in the place of a stream that is closed
         ("store/format/bodies.py", "ctypes"),  # the system's libzstd, which takes bytes and gives bytes
         ("query/expressions.py", "ctypes"),  # reads the metadata of an Arrow schema
-        ("sorting.py", "tempfile"),  # rows that wait to be read again or sorted, in files without a name
+        ("temporary.py", "tempfile"),  # what waits to be read again or sorted, in files without a name
         ("cores.py", "open()"),  # of what the system says of a container
         ("cli/incoming.py", "open()"),  # of the file that is imported; Parquet from a pipe goes through another one
         ("cli/incoming.py", "tempfile"),

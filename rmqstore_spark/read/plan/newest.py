@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark.sorting import IN_MEMORY, Batches, begins, in_order
+from rmqstore_spark.sorting import Batches, begins, in_order
 from rmqstore_spark.store.format.message import are_queued
+from rmqstore_spark.temporary import IN_MEMORY
 from rmqstore_spark.waiting_numbers import WaitingNumbers
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "sysFlag", "commitLogOffset", "body"]

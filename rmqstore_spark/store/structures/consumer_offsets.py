@@ -1,18 +1,20 @@
-"""The consumers' offsets in config/consumerOffset.json, of any size: read in pieces, and kept in arrays.
+"""The consumers' offsets in config/consumerOffset.json, of any size: read in pieces, and kept in columns that wait in
+temporary files where they are long.
 
 The kernel takes what a broker writes. A file of another form is parsed like the rest of config/ (config.py), up to the
 size that is parsed there.
 """
 
+import bisect
 import contextlib
 import itertools
 import json
 import os
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +36,11 @@ from rmqstore_spark.store.structures.config import (
     say_of_backup,
     with_backup,
 )
+from rmqstore_spark.temporary import Column
 
 _AT_ONCE = 1024 * 1024  # bytes of the file
 _ENTRIES_AT_ONCE = 4096  # of a parsed object
-_ROWS_AT_ONCE = 64 * 1024  # of which there are arrays besides those that are kept
+ROWS_AT_ONCE = 64 * 1024  # of which there are arrays besides those that are kept
 _MOST_OF_ENTRY = 64 * 1024 * 1024  # bytes of one entry
 _MOST_AROUND = 64 * 1024  # bytes before the entries, and after them
 _SHORTEST_ENTRY, _SHORTEST_QUEUE = 6, 4  # bytes: "":{}, and 0:0,
@@ -50,31 +53,93 @@ _Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
+class Names(Sequence[tuple[str, str]]):
+    """Group and topic of each stretch of rows, in their order, with the text of each group and topic once.
+
+    Attributes:
+        groups, topics: texts, ascending; not each of them has rows.
+        group_of, topic_of: the index of each name's group and topic there.
+    """
+
+    groups: list[str]
+    topics: list[str]
+    group_of: _Ints
+    topic_of: _Ints
+
+    def __len__(self) -> int:
+        return len(self.group_of)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[str, str]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Names": ...
+
+    def __getitem__(self, at: int | slice) -> "tuple[str, str] | Names":
+        if isinstance(at, slice):
+            return Names(self.groups, self.topics, self.group_of[at], self.topic_of[at])
+        return self.groups[self.group_of[at]], self.topics[self.topic_of[at]]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for start in range(0, len(self), _ENTRIES_AT_ONCE):
+            some = slice(start, start + _ENTRIES_AT_ONCE)
+            groups, topics = (of[some].tolist() for of in (self.group_of, self.topic_of))
+            yield from zip(map(self.groups.__getitem__, groups), map(self.topics.__getitem__, topics), strict=True)
+
+    def of_groups(self) -> Iterator[tuple[str, slice]]:
+        """Each group that has names, and where these are."""
+        bounds = self._bounds.tolist()
+        for group, start, stop in zip(self.groups, bounds[:-1], bounds[1:], strict=True):
+            if start < stop:
+                yield group, slice(start, stop)
+
+    def find(self, name: tuple[str, str]) -> int | None:
+        """The index of a name; None where it is none of these."""
+        group, topic = (each.get(text) for each, text in zip(self._numbers, name, strict=True))
+        if group is None or topic is None:
+            return None
+        start, stop = self._bounds[group : group + 2].tolist()
+        at = start + int(np.searchsorted(self.topic_of[start:stop], topic))
+        return at if at < stop and self.topic_of[at] == topic else None
+
+    @kept
+    def _bounds(self) -> _Longs:
+        return np.searchsorted(self.group_of, np.arange(len(self.groups) + 1))
+
+    @kept
+    def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
+        groups, topics = ({text: at for at, text in enumerate(texts)} for texts in (self.groups, self.topics))
+        return groups, topics
+
+
+@dataclass(frozen=True, eq=False)
 class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
     """The offset of the next message for each group in each queue that it consumes: by (group, topic), then by queueId.
 
     Attributes:
-        names: group and topic of each stretch of rows, in order.
+        names: group and topic of each stretch of rows.
         bounds: where each stretch begins, and the number of rows.
-        queue_ids, offsets: the rows; queueIds ascend within a stretch.
+        queue_ids, offsets: the rows, in temporary files where they are many; queueIds ascend within a stretch.
     """
 
-    names: list[tuple[str, str]]
+    names: Names
     bounds: _Longs
-    queue_ids: _Ints
-    offsets: _Longs
+    queue_ids: Column
+    offsets: Column
 
     @classmethod
     def of(cls, table: Mapping[tuple[str, str], Mapping[int, int]]) -> "ConsumerOffsets":
         """The same offsets, from an ordinary mapping."""
         found = _Found()
-        for (group, topic), queues in table.items():
-            found.add([(group, topic)], _longs([len(queues)]), _longs(queues), _longs(queues.values()))
+        for name, queues in table.items():
+            found.add([name], _longs([len(queues)]), _longs(queues), _longs(queues.values()))
         return found.offsets()
 
     def __getitem__(self, name: tuple[str, str]) -> dict[int, int]:
-        at = self._index[name]
-        rows = slice(self.bounds[at], self.bounds[at + 1])
+        at = self.names.find(name)
+        if at is None:
+            raise KeyError(name)
+        rows = slice(*self.bounds[at : at + 2].tolist())
         return dict(zip(self.queue_ids[rows].tolist(), self.offsets[rows].tolist(), strict=True))
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -83,79 +148,126 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
     def __len__(self) -> int:
         return len(self.names)
 
-    @kept
-    def _index(self) -> dict[tuple[str, str], int]:
-        return {name: at for at, name in enumerate(self.names)}
-
     def only(self, topics: Collection[str]) -> "ConsumerOffsets":
         """Those in some topics."""
-        which = [at for at, (_, topic) in enumerate(self.names) if topic in topics]
-        sizes = np.diff(self.bounds)[which]
-        rows = numbers_in(self.bounds[which], sizes)
-        names = [self.names[at] for at in which]
-        return ConsumerOffsets(names, np.append(0, np.cumsum(sizes)), self.queue_ids[rows], self.offsets[rows])
+        are_some = np.array([topic in topics for topic in self.names.topics], np.bool_)
+        which = np.flatnonzero(are_some[self.names.topic_of])
+        starts, sizes = self.bounds[which], np.diff(self.bounds)[which]
+        made = _Made(self.names)
+        for some in _pieces(sizes):
+            queue_ids, offsets = (_rows_of(of, starts[some], sizes[some]) for of in (self.queue_ids, self.offsets))
+            made.add(which[some], sizes[some], queue_ids, offsets)
+        return made.offsets()
 
-    def where(self, are_some: _Flags) -> "ConsumerOffsets":
-        """Those of some rows."""
-        if are_some.all():
-            return self
-        stops = np.append(0, np.cumsum(are_some))[self.bounds]
-        names = [name for name, count in zip(self.names, np.diff(stops).tolist(), strict=True) if count]
-        return ConsumerOffsets(names, np.unique(stops), self.queue_ids[are_some], self.offsets[are_some])
+    def where(self, are_some: Callable[[slice], _Flags]) -> "ConsumerOffsets":
+        """Those of some rows.
+
+        Args:
+            are_some: tells which of some rows, side by side, are among them.
+        """
+        made = _Made(self.names)
+        for piece in self.pieces():
+            flags = are_some(piece)
+            names, counts = np.unique(self.names_of(piece)[flags], return_counts=True)
+            made.add(names, counts, self.queue_ids[piece][flags], self.offsets[piece][flags])
+        return made.offsets()
 
     def stretches(self) -> Iterator[tuple[str, str, slice]]:
         """Group, topic, and the rows of both."""
-        bounds = self.bounds.tolist()
-        for (group, topic), start, stop in zip(self.names, bounds[:-1], bounds[1:], strict=True):
+        bounds = map(int, self.bounds)
+        for (group, topic), (start, stop) in zip(self.names, itertools.pairwise(bounds), strict=True):
             yield group, topic, slice(start, stop)
 
     def names_of(self, rows: slice) -> _Longs:
         """For each of some rows the index of its group and topic."""
         return np.searchsorted(self.bounds, np.arange(rows.start, rows.stop), side="right") - 1
 
-    def pieces(self) -> Iterator[slice]:
-        """All rows, some at a time: what is worked out for each then takes no more memory where there are many."""
-        for start in range(0, len(self.offsets), _ROWS_AT_ONCE):
-            yield slice(start, min(start + _ROWS_AT_ONCE, len(self.offsets)))
+    def pieces(self, rows: slice | None = None, at_once: int | None = None) -> Iterator[slice]:
+        """All rows, or some, a piece at a time: what is worked out for each then takes no more memory where there are
+        many."""
+        start, stop = (0, len(self.offsets)) if rows is None else (rows.start, rows.stop)
+        at_once = at_once or ROWS_AT_ONCE
+        for begin in range(start, stop, at_once):
+            yield slice(begin, min(begin + at_once, stop))
 
     @kept
-    def _stretches_of(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for at, (_, topic) in enumerate(self.names):
-            found.setdefault(topic, []).append(at)
-        return found
+    def _stretches_of(self) -> tuple[_Longs, _Longs]:
+        """The indices of names by their topic, and where those of each topic begin."""
+        order = np.argsort(self.names.topic_of, kind="stable")
+        return order, np.searchsorted(self.names.topic_of[order], np.arange(len(self.names.topics) + 1))
 
     def of_queue(self, topic: str, queue_id: int) -> set[int]:
         """All groups' offsets in a queue."""
-        found = set()
-        for at in self._stretches_of.get(topic, ()):
-            start, stop = self.bounds[at : at + 2].tolist()
-            row = start + int(np.searchsorted(self.queue_ids[start:stop], queue_id))
-            if row < stop and self.queue_ids[row] == queue_id:
-                found.add(int(self.offsets[row]))
+        found = set[int]()
+        number = bisect.bisect_left(self.names.topics, topic)
+        if self.names.topics[number : number + 1] != [topic]:
+            return found
+        order, starts = self._stretches_of
+        for at in order[starts[number] : starts[number + 1]].tolist():
+            rows = slice(*self.bounds[at : at + 2].tolist())
+            queue_ids = self.queue_ids[rows]
+            row = int(np.searchsorted(queue_ids, queue_id))
+            if row < len(queue_ids) and queue_ids[row] == queue_id:
+                found.add(int(self.offsets[rows][row]))
         return found
 
-    def index_in(self, queues: Sequence[tuple[str, int]]) -> _Ints:
-        """For each row the index of its queue among these, the last one where there are several; -1 where it is none of
-        them."""
+    def index_in(self, queues: Sequence[tuple[str, int]]) -> Callable[[slice], _Ints]:
+        """What tells for each of some rows the index of its queue among these, the last one where there are several; -1
+        where it is none of them."""
         of_queues, queue_ids = zip(*queues, strict=True) if queues else ((), ())
         topics = {topic: number for number, topic in enumerate(dict.fromkeys(of_queues))}  # near each other in memory
         keys = _keys(_longs(map(topics.__getitem__, of_queues)), _longs(queue_ids))
-        number_of = topics.get
-        of_names = _longs([number_of(topic, -1) for _, topic in self.names])
+        numbers = _longs(topics.get(topic, -1) for topic in self.names.topics)
         order = np.append(np.argsort(keys, kind="stable"), -1)
-        ordered = keys[order[:-1]]
-        index = np.empty(len(self.offsets), np.int32)
-        for piece in self.pieces():
-            rows = _keys(of_names[self.names_of(piece)], self.queue_ids[piece])
-            found = order[np.searchsorted(ordered, rows, side="right") - 1]
-            index[piece] = np.where((found >= 0) & (np.append(keys, -1)[found] == rows), found, -1)
+        ordered, keys = keys[order[:-1]], np.append(keys, -1)
+
+        def index(rows: slice) -> _Ints:
+            wanted = _keys(numbers[self.names.topic_of[self.names_of(rows)]], self.queue_ids[rows])
+            found = order[np.searchsorted(ordered, wanted, side="right") - 1]
+            return np.where((found >= 0) & (keys[found] == wanted), found, -1).astype(np.int32)
+
         return index
 
 
-def _keys(topics: _Longs, queue_ids: _Longs | _Ints) -> _Longs:
-    """One number for each queue, given the number of its topic: in the order of both. Below 0 for a topic below 0."""
-    return (topics << 32) | queue_ids
+class _Made:
+    """Offsets that are put together in order.
+
+    Args:
+        names: of which they have some.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._which, self._counts = array("i"), array("i")
+        self._queue_ids, self._offsets = Column(np.int32), Column(np.int64)
+
+    def add(self, which: _Longs, counts: _Longs, queue_ids: _Ints, offsets: _Longs) -> None:
+        """Add rows.
+
+        Args:
+            which: the indices of their names, ascending; only the first one may have been added before.
+            counts: rows of each name.
+        """
+        for some, values in ((self._which, which), (self._counts, counts)):
+            some.frombytes(values[counts > 0].astype(np.int32).tobytes())
+        self._queue_ids.add(queue_ids)
+        self._offsets.add(offsets)
+
+    def offsets(self) -> ConsumerOffsets:
+        """All of them."""
+        which, ends = np.asarray(self._which), np.cumsum(np.asarray(self._counts), dtype=np.int64)
+        is_last = np.diff(which, append=-1) != 0
+        which, bounds = which[is_last], np.append(0, ends[is_last])
+        of, known = self._names, (self._names.group_of[which], self._names.topic_of[which])
+        return ConsumerOffsets(Names(of.groups, of.topics, *known), bounds, self._queue_ids, self._offsets)
+
+
+def _keys(firsts: _Longs | _Ints, seconds: _Longs | _Ints) -> _Longs:
+    """One number for each pair, in the order of both. Below 0 where the first one is."""
+    keys = firsts.astype(np.int64)
+    keys <<= 32
+    keys |= seconds
+    return keys
 
 
 class Consumed(NamedTuple):
@@ -219,7 +331,7 @@ def sound_offsets(path: str, files: Files, are_all: bool = False) -> ConsumerOff
 class _Found:
     """Offsets as they are found.
 
-    Large because arrays of many pieces wait side by side until all entries are known.
+    Large because the columns of entries and of rows wait side by side until all entries are known.
 
     Args:
         are_all: whether offsets below 0, and those of no group or topic, are wanted, too. They say nothing.
@@ -238,18 +350,18 @@ class _Found:
         self.topics: set[str] = set()
         self.is_any = False
         self.refused: str | None = None
-        self._names: dict[tuple[str, str], int] = {}  # each with the number of its last entry
-        self._texts: dict[str, str] = {}  # each text once
-        # In the order of the file. An array.array grows in its place, so that nothing is there twice.
-        self._counts, self._queue_ids, self._offsets = array("q"), array("i"), array("q")
+        # The number of each text, in the order of the file; and of each entry its group, its topic, and its rows.
+        self._groups: dict[str, int] = {}
+        self._topics: dict[str, int] = {}
+        self._group_of, self._topic_of, self._counts = array("i"), array("i"), array("i")
+        self._queue_ids, self._offsets = Column(np.int32), Column(np.int64)
 
     def add_texts(self, texts: Iterable[str], counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
         """Add entries with names as in the file, topic@group."""
-        parts, once = [text.partition("@") for text in texts], self._texts.setdefault
-        names = [(once(group, group), once(topic, topic)) for topic, _, group in parts]
+        parts = [text.partition("@") for text in texts]
         self.is_any = self.is_any or bool(parts)
-        self.topics.update(topic for (_, topic), (_, at, _) in zip(names, parts, strict=True) if topic and at)
-        self.add(names, counts, queue_ids, offsets)
+        self.topics.update(topic for topic, at, _ in parts if topic and at)
+        self.add([(group, topic) for topic, _, group in parts], counts, queue_ids, offsets)
 
     def add(self, names: list[tuple[str, str]], counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
         """Add entries, which replace those of the same names.
@@ -257,38 +369,55 @@ class _Found:
         Args:
             counts: queues of each entry.
         """
-        numbers = range(len(self._counts), len(self._counts) + len(names))
-        if counts.all() and (self._are_all or all(map(all, names))):
-            self._names.update(zip(names, numbers, strict=True))
-        else:
-            for number, name, count in zip(numbers, names, counts.tolist(), strict=True):
-                if count and (self._are_all or all(name)):
-                    self._names[name] = number
-                else:
-                    self._names.pop(name, None)
-        self._counts.frombytes(counts.tobytes())
-        self._queue_ids.frombytes(queue_ids.astype(np.int32).tobytes())
-        self._offsets.frombytes(offsets.tobytes())
+        groups, topics = self._groups, self._topics
+        self._group_of.extend([groups.setdefault(group, len(groups)) for group, _ in names])
+        self._topic_of.extend([topics.setdefault(topic, len(topics)) for _, topic in names])
+        self._counts.frombytes(counts.astype(np.int32).tobytes())
+        self._queue_ids.add(queue_ids)
+        self._offsets.add(offsets)
 
     def offsets(self) -> ConsumerOffsets:
         """All of them, in order."""
-        names = sorted(self._names)
-        entries = _longs(map(self._names.__getitem__, names))
-        counts, all_ids, all_offsets = (np.asarray(each) for each in (self._counts, self._queue_ids, self._offsets))
-        starts, sizes = (np.cumsum(counts) - counts)[entries], counts[entries]
-        queue_ids, offsets = np.empty(sizes.sum(), np.int32), np.empty(sizes.sum(), np.int64)
-        found_names: list[tuple[str, str]] = []
-        bounds, end = [_longs([0])], 0
+        counts = np.asarray(self._counts)
+        groups, group_of = _ordered(self._groups, self._group_of)
+        topics, topic_of = _ordered(self._topics, self._topic_of)
+        entries = _order(_keys(group_of, topic_of))  # the last one of each name
+        are_some = counts[entries] > 0
+        if not self._are_all:
+            have_names = (np.array([bool(text) for text in texts], np.bool_) for texts in (groups, topics))
+            for have_name, of in zip(have_names, (group_of, topic_of), strict=True):
+                are_some &= have_name[of[entries]]
+        entries = entries[are_some]
+        starts, sizes = (np.cumsum(counts, dtype=np.int64) - counts)[entries], counts[entries]
+        made = _Made(Names(groups, topics, group_of[entries], topic_of[entries]))
+        del group_of, topic_of, entries, are_some
         for some in _pieces(sizes):
-            rows = numbers_in(starts[some], sizes[some])
-            piece = _in_order(names[some], sizes[some], all_ids[rows], all_offsets[rows])
+            queue_ids, offsets = (_rows_of(of, starts[some], sizes[some]) for of in (self._queue_ids, self._offsets))
+            which = np.repeat(np.arange(some.start, some.stop), sizes[some])
+            rows = _order(_keys(which, queue_ids))
             if not self._are_all:
-                piece = piece.where(piece.offsets >= 0)
-            found_names += piece.names
-            bounds.append(end + piece.bounds[1:])
-            here = slice(end, end := end + len(piece.offsets))
-            queue_ids[here], offsets[here] = piece.queue_ids, piece.offsets
-        return ConsumerOffsets(found_names, np.concatenate(bounds), queue_ids[:end], offsets[:end])
+                rows = rows[offsets[rows] >= 0]
+            left = np.bincount(which[rows] - some.start, minlength=some.stop - some.start)
+            made.add(np.arange(some.start, some.stop), left, queue_ids[rows], offsets[rows])
+        return made.offsets()
+
+
+def _ordered(numbers: Mapping[str, int], of: "array[int]") -> tuple[list[str], _Ints]:
+    """Texts that have numbers, ascending; and for numbers of such texts, where each one's text is."""
+    texts = sorted(numbers)
+    places = np.empty(len(texts), np.int32)
+    places[_longs(map(numbers.__getitem__, texts))] = np.arange(len(texts))
+    return texts, places[np.asarray(of)]
+
+
+def _rows_of(column: Column, starts: _Longs, sizes: _Longs) -> npt.NDArray[Any]:
+    """The rows of some entries, one entry after the other."""
+    if column.is_in_memory or not len(starts):
+        return column[:][numbers_in(starts, sizes)]
+    stops = starts + sizes
+    begins = np.flatnonzero(np.append(True, starts[1:] != stops[:-1]))  # others follow those before them
+    ends = np.append(begins[1:], len(starts)) - 1
+    return np.concatenate([column[start:stop] for start, stop in zip(starts[begins], stops[ends], strict=True)])
 
 
 def _pieces(sizes: _Longs) -> Iterator[slice]:
@@ -296,25 +425,19 @@ def _pieces(sizes: _Longs) -> Iterator[slice]:
     stops = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
-        most = stops[start] - sizes[start] + _ROWS_AT_ONCE
+        most = stops[start] - sizes[start] + ROWS_AT_ONCE
         stop = max(start + 1, int(np.searchsorted(stops, most, side="right")))
         yield slice(start, stop)
         start = stop
 
 
-def _in_order(names: list[tuple[str, str]], sizes: _Longs, queue_ids: _Ints, offsets: _Longs) -> ConsumerOffsets:
-    """Offsets with queueIds that ascend; of several offsets for one queue the last one counts.
-
-    Args:
-        sizes: rows of each name.
-    """
-    keys = _keys(np.repeat(np.arange(len(names)), sizes), queue_ids)
+def _order(keys: _Longs) -> _Longs:
+    """The indices of keys in their order; of several that are alike, that of the last one."""
     if (np.diff(keys) > 0).all():
-        return ConsumerOffsets(names, np.append(0, np.cumsum(sizes)), queue_ids, offsets)
+        return np.arange(len(keys))
     order = np.argsort(keys, kind="stable")
-    order = order[np.append(np.diff(keys[order]) != 0, True)]
-    stops = np.searchsorted(keys[order] >> 32, np.arange(len(names)), side="right")
-    return ConsumerOffsets(names, np.append(0, stops), queue_ids[order], offsets[order])
+    last: _Longs = order[np.diff(keys[order], append=-1) != 0]
+    return last
 
 
 def _of_file(root: str, name: str, files: Files) -> _Found:

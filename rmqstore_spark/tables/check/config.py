@@ -4,6 +4,8 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator
 
+import numpy as np
+
 from rmqstore_spark.store.format.system_topics import is_brokers_own
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
@@ -142,7 +144,12 @@ def _parsed(table: Table) -> Iterator[_Entry]:
 
 def _streamed(sound: ConsumerOffsets) -> Iterator[_Entry]:
     """The same, of a file of any size."""
-    for group, topic, rows in sorted(sound.stretches(), key=lambda each: f"{each[1]}@{each[0]}"):
+    names = sound.names
+    ranks = np.empty(len(names.topics), np.int64)
+    ranks[sorted(range(len(ranks)), key=lambda at: f"{names.topics[at]}@")] = np.arange(len(ranks))  # T-1@ before T@
+    for at in np.lexsort((names.group_of, ranks[names.topic_of])):
+        group, topic = names[at]
+        rows = slice(*sound.bounds[at : at + 2].tolist())
         yield topic, group, zip(sound.queue_ids[rows].tolist(), sound.offsets[rows].tolist(), strict=True)
 
 
