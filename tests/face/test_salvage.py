@@ -84,6 +84,27 @@ def test_units_of_lost_messages_are_not_counted_as_messages(tmp_path: Path) -> N
     assert counted() == count
 
 
+@pytest.mark.parametrize("lost", [[9], [9, 10], [8, 9, 10], [7, 9], [10]])
+def test_queues_go_on_after_their_lost_last_messages(tmp_path: Path, lost: list[int]) -> None:
+    """A consumer's offset stays right, as the next message of a queue gets the offset that it would have had."""
+    store = _store(tmp_path / "store", True)
+    data = bytearray(store.segment(0).read_bytes())
+    for message in (store.messages[number] for number in lost):
+        data[message.position : message.end] = b"?" * (message.end - message.position)
+    store.segment(0).write_bytes(data)
+    new, ends = str(tmp_path / "new"), {}
+    rmqstore_spark.Store(str(tmp_path / "store")).salvage(new)
+    for message in store.messages:
+        ends[message.topic, message.queue_id] = message.queue_offset + 1
+    for _ in range(2):
+        found = rmqstore_spark.Store(new).queues().to_pylist()
+        assert {(row["topic"], row["queueId"]): row["maxOffset"] for row in found} == ends
+        rmqstore_spark.write_store(new, pa.Table.from_pylist([{"topic": "T0", "queueId": 0, "body": b"more"}]))
+        ends["T0", 0] += 1
+    last = [row["queueOffset"] for row in reference.read_store(Path(new)) if row["body"] == b"more"]
+    assert last == [ends["T0", 0] - 2, ends["T0", 0] - 1]
+
+
 def test_a_batch_topic_is_refused(tmp_path: Path) -> None:
     """Where a topic has queues of batches, sysFlag 0x80 is no flipped bit."""
     store = _store(tmp_path / "store", True)

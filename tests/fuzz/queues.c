@@ -27,13 +27,13 @@ static void tile(tiles *to, const uint8_t *units, int64_t count, int64_t unit_si
 }
 
 /* Tiled in its file, a queue gives what its units give. */
-static void tile_in_file(const char *directory, const tiles *expected, const int64_t *starts, int64_t room) {
+static void tile_in_file(const char *queue, const tiles *expected, const int64_t *starts, int64_t room) {
     tiles found;
     rmq_tiling t = tiling_into(&found, starts);
     uint8_t *const buffer = fuzz_memory((size_t)room);
     const rmq_tile_reading how = {INT64_MAX, buffer, room};
     rmq_file cost = {-1, 0, 0, 0, 0};
-    CHECK(rmq_tile_queue(&t, directory, 1, &how, &cost) == 1);
+    CHECK(rmq_tile_queue(&t, queue, 1, &how, &cost) == 1);
     CHECK(memcmp(&found, expected, sizeof found) == 0);
     free(buffer);
 }
@@ -57,14 +57,14 @@ static int64_t walk(const uint8_t *units, int64_t count, int64_t unit_size, int6
 }
 
 /* The ends of the same queue, and a unit by number. */
-static void find_ends(const char *directory, const uint8_t *units, int64_t count, int64_t asked_for) {
+static void find_ends(const char *queue, const uint8_t *units, int64_t count, int64_t asked_for) {
     const rmq_queue_look look = {asked_for, 1 + asked_for % RMQ_MOST_SHOWN};
     const int64_t first = 2, numbers[2] = {asked_for % 300, INT64_MIN + asked_for};
     int64_t positions[2], sizes[2];
     const rmq_asked_units asked = {numbers, 2, positions, sizes};
     uint8_t *const both = fuzz_memory(2 * RMQ_QUEUE_UNIT_SIZE);
     rmq_file cost = {-1, 0, 0, 0, 0};
-    const rmq_queue_ends ends = rmq_read_queue_ends(directory, &look, &asked, both, &cost);
+    const rmq_queue_ends ends = rmq_read_queue_ends(queue, &look, &asked, both, &cost);
     const int64_t at[2] = {ends.first, ends.last};
     for (int i = 0; i < 2; i++) {
         CHECK(at[i] == -1 || (at[i] >= first && at[i] < first + count));
@@ -80,14 +80,27 @@ static void find_ends(const char *directory, const uint8_t *units, int64_t count
     free(both);
 }
 
-/* A queue in a file: what is read of it are its first units. */
-static void read_short(const uint8_t *units, size_t size, int64_t room, const tiles *tiled, const int64_t *starts) {
-    static char directory[40], path[80];
-    if (directory[0] == 0) {
+static char directory[40], path[80];
+
+static void remove_files(void) {
+    unlink(path);
+    rmdir(directory);
+}
+
+/* In memory where there is such a place: on a disk nearly all of the time goes into making files. */
+static void make_directory(void) {
+    strcpy(directory, "/dev/shm/fuzz-queues-XXXXXX");
+    if (mkdtemp(directory) == NULL) {
         strcpy(directory, "/tmp/fuzz-queues-XXXXXX");
         CHECK(mkdtemp(directory) != NULL);
-        sprintf(path, "%s/%020d", directory, 40);
     }
+    sprintf(path, "%s/%020d", directory, 40);
+    CHECK(atexit(remove_files) == 0);
+}
+
+/* A queue in a file: what is read of it are its first units. */
+static void read_short(const uint8_t *units, size_t size, int64_t room, const tiles *tiled, const int64_t *starts) {
+    if (directory[0] == 0) make_directory();
     const int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     CHECK(fd >= 0 && (size == 0 || write(fd, units, size) == (ssize_t)size));
     close(fd);

@@ -45,7 +45,7 @@ _LOADED = "ignore::pytest.PytestAssertRewriteWarning"
 _OPTIONS = ["-p", "no:cacheprovider", "-q", "--no-header", "--tb=no", "-W", _LOADED]
 _MEMORY = 12 << 30
 # Who does nothing for so many seconds waits forever.
-_IDLE = 15
+_IDLE = 5
 
 
 class Task(NamedTuple):
@@ -206,13 +206,14 @@ def _in_fork(task: Task, home: Path, act: Callable[[], tuple[str, str]]) -> tupl
     return verdict
 
 
-def _work(process: int) -> int:
-    """The ticks of processor time that a process has had."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return -1
-    return sum(map(int, fields[11:15]))
+def _work(session: int) -> int:
+    """The ticks of processor time that a session's processes have had."""
+    ticks = 0
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15])) if int(fields[3]) == session else 0
+    return ticks
 
 
 def _waited(child: int, mine: int, seconds: float) -> tuple[str, str]:
@@ -252,6 +253,7 @@ class Loop:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
+        gc.unfreeze()  # conftest.py has frozen what is loaded, and what is frozen is not found
         functions = _Functions()
         gc.freeze()
         for task in self._tasks:

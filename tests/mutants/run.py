@@ -137,12 +137,13 @@ def _key(mutant: Mutant) -> str:
 
 
 def _judged(mutants: list[Mutant], reached: Reached) -> Iterator[dict[str, Any]]:
-    """What the judge says of each."""
-    tasks = []
-    for mutant in mutants:
+    """What the judge says of each; of those that no test reaches where the sample has them, so that a part of it has as
+    many of them as the whole."""
+    tasks, unreached = [], []
+    for number, mutant in enumerate(mutants):
         tests = reached.tests(mutant)
         if not tests:
-            yield {"key": _key(mutant), "verdict": UNREACHED, "test": "", "seconds": 0}
+            unreached.append((number, {"key": _key(mutant), "verdict": UNREACHED, "test": "", "seconds": 0}))
             continue
         tasks.append(
             {
@@ -157,7 +158,14 @@ def _judged(mutants: list[Mutant], reached: Reached) -> Iterator[dict[str, Any]]
     with tempfile.TemporaryDirectory() as home, tempfile.NamedTemporaryFile("w", suffix=".json") as given:
         json.dump({"tasks": controls + tasks, "modules": reached.modules}, given)
         given.flush()
-        yield from map(json.loads, _lines_from(["-m", "mutants.judge", given.name, home], "RMQ_VERDICTS"))
+        count = -len(controls)
+        for line in _lines_from(["-m", "mutants.judge", given.name, home], "RMQ_VERDICTS"):
+            yield json.loads(line)
+            count += 1
+            while unreached and unreached[0][0] <= count:
+                yield unreached.pop(0)[1]
+                count += 1
+    yield from (found for _, found in unreached)
 
 
 class Results:

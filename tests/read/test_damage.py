@@ -354,6 +354,23 @@ def test_gap_between_segments(tmp_path: Path) -> None:
     assert read(tmp_path, mode="DROPMALFORMED") == expected
 
 
+def test_a_segment_of_zeros_before_one_with_a_broken_beginning(tmp_path: Path) -> None:
+    """The messages behind them prove that the log goes on, though no segment after the zeros begins with one."""
+    store = _builder(tmp_path, messages=20)
+    rows = reference.read_store(tmp_path)
+    paths = _segments(tmp_path)
+    assert len(paths) > 4
+    paths[-2].write_bytes(bytes(SIZE))
+    first, *others = (each for each in store.messages if each.position >= int(paths[-1].name))
+    assert others
+    data = bytearray(paths[-1].read_bytes())
+    data[4:8] = bytes(4)
+    paths[-1].write_bytes(data)
+    expected = [row for row in rows if not int(paths[-2].name) <= row["commitLogOffset"] <= first.position]
+    _assert_error(_fails(tmp_path), paths[-2], 0)
+    assert read(tmp_path, mode="DROPMALFORMED") == expected
+
+
 @pytest.mark.parametrize("mode", reading.MODES)
 def test_overlapping_segments(tmp_path: Path, mode: str) -> None:
     """Two stores in one directory: nothing can be made of that."""

@@ -430,6 +430,22 @@ def test_queues_copied_later_than_the_log(tmp_path: Path) -> None:
     _assert_reads(tmp_path, kept)
 
 
+def test_zeros_for_a_queue_unit_before_bytes_that_no_queue_knows(tmp_path: Path) -> None:
+    """The last message never came here: what stands behind it is no message of any queue, and proves nothing."""
+    store = _builder(tmp_path)
+    store.close()
+    expected = reference.read_store(tmp_path)
+    last = store.messages[-1]
+    path = store.segment(last.position)
+    data = bytearray(path.read_bytes())
+    begin, end = last.position % 2048, last.end % 2048
+    assert begin < end < 2000
+    data[begin:end] = bytes(end - begin)
+    data[end : end + 8] = b"\x7f" * 8
+    path.write_bytes(data)
+    _assert_reads(tmp_path, expected[:-1])
+
+
 @pytest.mark.parametrize("checkpoint", [None, b"", b"short", bytes(4096), b"\x7f" * 24, b"\xff" * 4096])
 def test_checkpoint_is_only_a_hint(tmp_path: Path, checkpoint: bytes | None) -> None:
     store = _builder(tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore_spark.store.structures.written import _written
+from rmqstore_spark.store.structures.written import _written, understood
 
 SOUND: dict[str, Any] = {
     "start": 100,
@@ -47,3 +47,10 @@ def test_what_nobody_has_written(change: dict[str, Any]) -> None:
     assert _written({**sound, **change}) is None
     assert _written({name: value for name, value in sound.items() if name != "runs"}) is None
     assert _written({**sound, "runs": [], "last": None}) is not None
+
+
+@pytest.mark.parametrize(("start", "is_one"), [(400, True), (401, True), (399, False)])
+def test_stretches_may_touch_and_not_overlap(start: int, is_one: bool) -> None:
+    second = {**SOUND, "start": start, "stop": 700, "last": None, "runs": []}
+    record = understood({"version": 1, "written": [SOUND, second]})
+    assert (record is not None and [each.start for each in record.stretches] == [100, start]) is is_one
