@@ -25,6 +25,7 @@ CONFIG: dict[str, Any] = {
     "delayOffset": {"offsetTable": {"1": 3}},
     "messageRequestMode": {"messageRequestModeMap": {"Orders": {"g": {"topic": "Orders"}}}},
     "consumerFilter": {"filterDataByTopic": {"Orders": {"topic": "Orders"}}},
+    "topicQueueMapping": {"topicQueueMappingInfoMap": {"Orders": {"bname": "b"}, "Other": {}}, "dataVersion": {}},
     "consumerOrderInfo": {"table": {"Orders@g": {"0": {}}, "Other@g": {"0": {}}}},
 }
 CONFIG_FROM = ["topics", "subscriptionGroup", "consumerOffset", "delayOffset"]
@@ -219,6 +220,20 @@ def test_a_part(tmp_path: Path, source: Path, given: dict[str, Any]) -> None:
     assert config(target, "delayOffset")["offsetTable"] == {"1": min(3, ends.get((SCHEDULE, 0), 0))}
     orders = CONFIG["consumerOrderInfo"]["table"]
     assert set(config(target, "consumerOrderInfo")["table"]) == {n for n in orders if n.partition("@")[0] in topics}
+    mapped = CONFIG["topicQueueMapping"]["topicQueueMappingInfoMap"]
+    path = target / "config" / "topicQueueMapping.json"
+    assert path.exists() == bool(topics & mapped.keys())
+    if path.exists():
+        kept = {"topicQueueMappingInfoMap": {topic: mapped[topic] for topic in mapped if topic in topics}}
+        assert json.loads(path.read_text()) == {**CONFIG["topicQueueMapping"], **kept}
+
+
+def test_static_topics_of_several(tmp_path: Path, source: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Their queues get other numbers."""
+    write(tmp_path / "other", [row("Orders", 0, 90)])
+    Store([tmp_path / "other", source]).copy(tmp_path / "target")
+    assert not (tmp_path / "target" / "config" / "topicQueueMapping.json").exists()
+    assert [text for text in caplog.messages if f"{source}: static topics" in text]
 
 
 # ---- readers

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support import reading
 
 from interop import rocketmq
 from interop.rocketmq import Broker, Record, Sizes
-from rmqstore_spark import Store
+from rmqstore_spark import Store, write_store
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
@@ -62,6 +63,13 @@ def test_rows_are_what_a_consumer_gets(tmp_path: Path) -> None:
     assert len(rows) == MOVED + ALONE + 9
     queues = Store(root).logicqueues(["logicQueueId", "queueId", "maxLogicOffset"]).to_pylist()
     assert max(row["maxLogicOffset"] for row in queues if row["logicQueueId"] == 0) == MOVED + 9
+    # On a copy the group goes on where it was, in the same logic queue.
+    Store(root).copy(tmp_path / "copy")
+    more = [{"topic": TOPIC, "queueId": 2, "body": b"more", "keys": f"more-{number}"} for number in range(3)]
+    write_store(tmp_path / "copy", pa.Table.from_pylist(more), mode="append")
+    with Broker(rocketmq.NEWEST, tmp_path / "copy", tmp_path / "home", Sizes()) as broker:
+        received = [r for r in broker.client().run("consume", TOPIC, GROUP, 3, 2000) if r["kind"] == "message"]
+    assert [as_row(each) for each in received] == [(0, MOVED + 9 + n, f"more-{n}") for n in range(3)]
 
 
 def as_row(message: Record) -> tuple[int, int, str]:

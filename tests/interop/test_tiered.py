@@ -206,14 +206,6 @@ def test_stream_beside_a_broker(tmp_path: Path, rng: random.Random) -> None:
     acknowledged: list[Record] = []
     query: Query | None = None
 
-    def trigger() -> Query | None:
-        if query is not None:
-            query.trigger()
-            return query
-        if not any(tier.glob(f"*/*/{TOPIC}/*/COMMIT_LOG/*")):
-            return None
-        return Query(tier, subscribe=TOPIC, columns=COLUMNS, startingOffsets="earliest", clock=RealClock())
-
     for number in range(KILLS):
         with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
             client = broker.client()
@@ -223,11 +215,12 @@ def test_stream_beside_a_broker(tmp_path: Path, rng: random.Random) -> None:
             count, end = rng.randint(200, 500), time.monotonic() + PATIENCE
             while len([record for record in client.seen if record["kind"] == "ack"]) < count or query is None:
                 assert time.monotonic() < end
-                query = trigger()
+                query = triggered(query, tier)
             acknowledged += killed_after(broker, client, count)
         assert query is not None
         if rng.random() < 0.5:
             query.restart()
+    assert query is not None
     with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
         end = time.monotonic() + PATIENCE
         while brought(tier) < len(read(root, subscribe=TOPIC, columns=COLUMNS)):
@@ -241,6 +234,15 @@ def test_stream_beside_a_broker(tmp_path: Path, rng: random.Random) -> None:
         query.trigger()
     assert len(query.offsets) > KILLS
     assert as_sent(query.rows) == as_sent(everything)
+
+
+def triggered(query: Query | None, tier: Path) -> Query | None:
+    """A query of a tier after one more batch; a new one where the tier has something."""
+    if query is not None:
+        query.trigger()
+    elif any(tier.glob(f"*/*/{TOPIC}/*/COMMIT_LOG/*")):
+        return Query(tier, subscribe=TOPIC, columns=COLUMNS, startingOffsets="earliest", clock=RealClock())
+    return query
 
 
 def expire(broker: ExpiringBroker) -> None:

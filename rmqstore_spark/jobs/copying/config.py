@@ -20,8 +20,10 @@ from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
+    LOGIC_QUEUES,
     MEMBERS,
     OFFSETS,
+    STATIC_TOPICS,
     OffsetsByName,
     Table,
     is_count,
@@ -38,8 +40,9 @@ logger = logging.getLogger(__name__)
 
 # Copied as they are; where several stores name the same entry, the first store's counts.
 _TAKEN_OVER = ("subscriptionGroup.json", "messageRequestMode.json")
-_OF_ONE = "consumerFilter.json"
-_BY_TOPIC = {"topics.json", *OFFSETS, "messageRequestMode.json", "consumerOrderInfo.json", _OF_ONE}
+_FILTERS, _STATIC = _OF_ONE = ("consumerFilter.json", STATIC_TOPICS)
+_BY_TOPIC = {"topics.json", *OFFSETS, "messageRequestMode.json", "consumerOrderInfo.json", *_OF_ONE}
+_MEMBERS = {**MEMBERS, _STATIC: LOGIC_QUEUES}
 _GROUP_OFFSETS = "option 'groupOffset'"
 _FILES = (
     "topics.json",
@@ -89,8 +92,14 @@ class Config:
             is_one: whether the store is the only one that is copied.
         """
         files = store.files.unlinked()
+        if not is_one and read(store.root, _STATIC, files)[0].get(LOGIC_QUEUES):
+            logger.warning(
+                "%s: static topics: where several stores become one, queues get other numbers, so the new store does "
+                "not have their logic queues and offsets",
+                one_line(store.root),
+            )
         tables, unread, large = {}, {}, {}
-        for name in (*_FILES, *([_OF_ONE] if is_one else [])):
+        for name in (*_FILES, *(_OF_ONE if is_one else [])):
             tables[name], why = read(store.root, name, files)
             if why is None:
                 continue
@@ -104,7 +113,7 @@ class Config:
     @classmethod
     def nothing(cls, store: Snapshot) -> Config:
         """The config of a log that has none."""
-        return cls(store.root, {name: {} for name in (*_FILES, _OF_ONE)}, {})
+        return cls(store.root, {name: {} for name in (*_FILES, *_OF_ONE)}, {})
 
     def without(self, topics: Collection[str]) -> Config:
         """The same without what it says of some topics, in entries of their name or of `topic@group`."""
@@ -112,17 +121,17 @@ class Config:
             return self
         tables = {}
         for name, table in self.tables.items():
-            entries = table.get(MEMBERS[name])
+            entries = table.get(_MEMBERS[name])
             if name in _BY_TOPIC and isinstance(entries, dict):
                 kept = {key: entry for key, entry in entries.items() if key.partition("@")[0] not in topics}
-                table = {**table, MEMBERS[name]: kept}
+                table = {**table, _MEMBERS[name]: kept}
             tables[name] = table
         large = {name: of.only({topic for _, topic in of} - {*topics}) for name, of in self.large.items()}
         return replace(self, tables=tables, large=large)
 
     def member(self, name: str) -> Table:
         """The object that readers take from a file."""
-        found: Table = self.tables[name].get(MEMBERS[name], {})
+        found: Table = self.tables[name].get(_MEMBERS[name], {})
         return found
 
     @property
@@ -140,10 +149,10 @@ class Config:
             DamagedStoreError: a file cannot be parsed.
         """
         for name, why in self.unread.items():
+            mended = "`rmqstore rebuild --config` takes its backup, or says what is lost"
             raise DamagedStoreError(
                 f"{why}; so the new store would lack what is in {name}",
-                "`rmqstore rebuild --config` takes its backup, or says what is lost; `rmqstore salvage` makes a new "
-                "store without it",
+                f"{mended if name in MEMBERS else 'bring it back'}; `rmqstore salvage` makes a new store without it",
             )
 
 
@@ -211,8 +220,11 @@ def _of_one(config: Config, ends: Ends, is_whole: bool) -> dict[str, bytes]:
     """The files that refer to a store's own queue offsets; only for a copy of one store."""
     files = {}
     copied = {topic for topic, _ in ends}
-    if filters := config.tables[_OF_ONE]:
-        files[_OF_ONE] = _json(filters)
+    if filters := config.tables[_FILTERS]:
+        files[_FILTERS] = _json(filters)
+    mapped = config.member(_STATIC)
+    if kept := {topic: mapped[topic] for topic in mapped if is_whole or topic in copied}:
+        files[_STATIC] = _json({**config.tables[_STATIC], LOGIC_QUEUES: kept})
     if config.tables["consumerOrderInfo.json"]:
         orders = config.member("consumerOrderInfo.json")
         kept = {name: orders[name] for name in orders if is_whole or name.partition("@")[0] in copied}

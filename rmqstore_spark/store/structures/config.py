@@ -46,6 +46,7 @@ MEMBERS = {
     "consumerFilter.json": "filterDataByTopic",
 }
 OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")  # with light queues (enableLmq) the second has all of them
+STATIC_TOPICS, LOGIC_QUEUES = "topicQueueMapping.json", "topicQueueMappingInfoMap"  # by topic: its logic queues
 # The files that a broker may have in RocksDB instead.
 _PARTS: dict[str, Part] = {
     "topics.json": "topics",
@@ -259,7 +260,7 @@ def _check_shape(name: str, table: Table) -> None:
     Raises:
         ValueError: the part has another form.
     """
-    member = MEMBERS.get(name)
+    member = LOGIC_QUEUES if name == STATIC_TOPICS else MEMBERS.get(name)
     found = {} if member is None else table.get(member, {})
     if not isinstance(found, dict):
         raise ValueError(f"expected an object as {member}, found {type(found).__name__}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.config import member_of
+from rmqstore_spark.store.structures.config import LOGIC_QUEUES, STATIC_TOPICS, member_of
 
 _MOST = (1 << 63) - 1
 _MOST_QUEUE_ID = (1 << 31) - 1
@@ -49,7 +49,7 @@ class LogicPart(NamedTuple):
 
 def static_parts(root: str, files: Files) -> list[LogicPart]:
     """The parts of all logic queues that a broker knows. A hint: what has another form is passed over."""
-    mappings = member_of(root, "topicQueueMapping.json", "topicQueueMappingInfoMap", files)
+    mappings = member_of(root, STATIC_TOPICS, LOGIC_QUEUES, files)
     return sorted(part for topic, mapping in mappings.items() for part in _parts(topic, mapping))
 
 

@@ -10,8 +10,10 @@ from rmqstore_spark.store.format.system_topics import is_brokers_own
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
     DEFAULT_QUEUES,
+    LOGIC_QUEUES,
     MEMBERS,
     OFFSETS,
+    STATIC_TOPICS,
     Looked,
     Table,
     is_count,
@@ -115,7 +117,7 @@ def _topics(store: Snapshot) -> Iterator[Finding]:
 def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
     bounds = _BoundsOfQueues(store, log_start)
     # Consumers of a static topic count in other numbers (TopicQueueMappingManager).
-    mapped = member_of(store.root, "topicQueueMapping.json", "topicQueueMappingInfoMap", store.files)
+    mapped = member_of(store.root, STATIC_TOPICS, LOGIC_QUEUES, store.files)
     for name in OFFSETS:
         path = os.path.join(store.root, "config", name)
         sound = sound_offsets(path, store.files, are_all=True) if name in store.sound_offsets else None
