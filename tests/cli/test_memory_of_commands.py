@@ -1,10 +1,12 @@
-"""Commands need no more memory for four times the messages: what is read goes on as it comes. Where something has to be
-held for each row, docs/performance.md says how much."""
+"""Commands need no more memory for four times the messages, or consumers' offsets: what is read goes on as it comes.
+Where something has to be held for each row, docs/performance.md says how much."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +28,9 @@ MOST_OF_COPIES = 40 << 20
 MOST_OF_KEYS = 12 << 20  # 82 MiB, 84, and 85 with 256 MiB of log; an allocator may keep a part of each sort
 MOST_OF_HISTORY = 40 << 20  # it looks for 16,384 messages at a time, more than the small store has
 WAITING = (30_000, 90_000)  # messages of each kind that a broker keeps for later: these do not fit into memory at once
+
+CONSUMED = (1_000_000, 4_000_000)  # offsets of consumers: in 12 bytes each they would be 34 MiB more
+MOST_OF_OFFSETS = 28 << 20  # 8 queues for each group and topic, which take some 50 bytes
 
 REVIVE = "rmq_sys_REVIVE_LOG_C"
 
@@ -61,6 +66,15 @@ OF_WAITING = [
     *(
         pytest.param(each, marks=pytest.mark.nightly)
         for each in ("transactions STORE", "delayed STORE --format json", "history STORE hot")
+    ),
+]
+OF_OFFSETS = [
+    "offsets STORE --format arrow",
+    "groups STORE --format arrow",
+    "topics STORE --format arrow",
+    *(
+        pytest.param(each, marks=pytest.mark.nightly)
+        for each in ("queues STORE --format arrow", "lag STORE", "show STORE", "check STORE")
     ),
 ]
 
@@ -179,3 +193,32 @@ def test_messages_that_wait(waiting: list[Path], peak: Peak, tmp_path: Path, com
     few, many = (peak(command, root, tmp_path / str(number)) for number, root in enumerate(waiting))
     print(f"{command}: {few >> 20} -> {many >> 20} MiB")
     assert many - few < (MOST_OF_HISTORY if command.startswith("history") else MOST)
+
+
+@pytest.fixture(scope="module")
+def consumed(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Stores of 1,000 queues with many consumer groups."""
+    found = []
+    for count in CONSUMED:
+        builder = stores.StoreBuilder(tmp_path_factory.mktemp("consumed") / "store", SEGMENT, 2_000)
+        topics, queues = [f"Topic{number:03}" for number in range(125)], range(8)
+        for topic, queue_id, _ in itertools.product(topics, queues, range(3)):
+            builder.append(topic, b"x", queue_id)
+        builder.close()
+        progress = [",".join(f"{each}:{(each + behind) % 4}" for each in queues) for behind in range(4)]
+        entries = [
+            f'"{topic}@Group{group:04}":{{{progress[group % 4]}}}' for group in range(count // 1000) for topic in topics
+        ]
+        random.Random(count).shuffle(entries)
+        path = builder.root / "config" / "consumerOffset.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'{{"offsetTable":{{{",".join(entries)}}}}}')
+        found.append(builder.root)
+    return found
+
+
+@pytest.mark.parametrize("command", OF_OFFSETS)
+def test_flat_in_offsets(consumed: list[Path], peak: Peak, tmp_path: Path, command: str) -> None:
+    few, many = (peak(command, root, tmp_path / str(number)) for number, root in enumerate(consumed))
+    print(f"{command}: {few >> 20} -> {many >> 20} MiB")
+    assert many - few < MOST_OF_OFFSETS

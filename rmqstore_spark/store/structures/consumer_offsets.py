@@ -433,10 +433,11 @@ def _pieces(sizes: _Longs) -> Iterator[slice]:
 
 def _order(keys: _Longs) -> _Longs:
     """The indices of keys in their order; of several that are alike, that of the last one."""
-    if (np.diff(keys) > 0).all():
+    if (keys[1:] > keys[:-1]).all():
         return np.arange(len(keys))
     order = np.argsort(keys, kind="stable")
-    last: _Longs = order[np.diff(keys[order], append=-1) != 0]
+    ordered = keys[order]
+    last: _Longs = order[np.append(ordered[1:] != ordered[:-1], True)]
     return last
 
 
