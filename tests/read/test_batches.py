@@ -259,6 +259,25 @@ def test_queue_offsets_of_batches(explodes: bool, tmp_path: Path, rng: random.Ra
             assert sum(piece.stop - piece.start for piece, _ in access.pieces) < 12_000, (least, most)
 
 
+@pytest.mark.parametrize("count", [1, 9, 300])
+def test_the_end_of_a_queue_whose_last_unit_has_a_wrong_count(count: int, tmp_path: Path) -> None:
+    """The log knows how many messages a batch has."""
+    store = StoreBuilder(tmp_path)
+    for base, names in ((0, ["a", "b"]), (2, ["c", "d", "e"])):
+        properties = f"INNER_BASE\x01{base}\x02INNER_NUM\x01{len(names)}\x02".encode()
+        inner = [reference.Inner(name.encode(), b"") for name in names]
+        body = reference.encode_batch(inner)
+        store.append("Batches", body, sys_flag=0xC0, messages=len(names), properties=properties)
+    store.close()
+    _to_batch_queues(store)
+    (path,) = (tmp_path / "batchconsumequeue" / "Batches" / "0").iterdir()
+    data = bytearray(path.read_bytes())
+    data[46 + 36 : 46 + 38] = struct.pack(">h", count)
+    path.write_bytes(data)
+    (row,) = rmqstore_spark.Store(tmp_path).queues(subscribe="Batches").to_pylist()
+    assert row["maxOffset"] == 5
+
+
 def test_a_stream_begins_with_the_batch_that_has_its_first_message(tmp_path: Path, rng: random.Random) -> None:
     store = _of_batches(tmp_path, rng)
     rows = [row for row in reading.read(tmp_path) if row["topic"] == "Batches"]

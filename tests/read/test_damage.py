@@ -354,6 +354,22 @@ def test_gap_between_segments(tmp_path: Path) -> None:
     assert read(tmp_path, mode="DROPMALFORMED") == expected
 
 
+@pytest.mark.parametrize("with_queues", [True, False])
+def test_a_file_that_ends_within_its_last_message(tmp_path: Path, with_queues: bool) -> None:
+    """A few places of test_cut_at_every_byte: that message is told, and the others are read."""
+    store = _builder(tmp_path, segment_size=2000)
+    if not with_queues:
+        store.drop_queues()
+    (path,) = _segments(tmp_path)
+    rows, last, data = reference.read_store(tmp_path), store.messages[-1], path.read_bytes()
+    for size in (1, 8, 27, 60, last.size // 2, last.size - 1):
+        path.write_bytes(data[: last.position + size])
+        _assert_error(_fails(tmp_path), path, last.position)
+        assert read(tmp_path, mode="DROPMALFORMED") == rows[:-1]
+    path.write_bytes(data[: last.end])  # only the space for a blank is missing
+    assert read(tmp_path, mode="DROPMALFORMED") == rows
+
+
 def test_a_segment_of_zeros_before_one_with_a_broken_beginning(tmp_path: Path) -> None:
     """The messages behind them prove that the log goes on, though no segment after the zeros begins with one."""
     store = _builder(tmp_path, messages=20)

@@ -178,6 +178,8 @@ def test_what_is_refused_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for table in ("offsets", "groups"):
         with pytest.raises(DamagedStoreError, match=why):
             Store(tmp_path).table(table)
+    with pytest.raises(DamagedStoreError, match=why):
+        Store(tmp_path).offsets(subscribe="T")
     path.with_name("consumerOffset.json.bak").write_text('{"offsetTable":{"T@G":{0:1}}}')
     assert Store(tmp_path).offsets().num_rows == 1
     path.write_text('{"offsetTable":{' + ",".join(f'"T@G{group}":{{0:1}}' for group in range(100)) + "}}")

@@ -12,7 +12,7 @@ from oracle.worn_stores import TOPICS, Worn, worn_store
 
 from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_bounds import ManyBounds, many_bounds, queue_bounds
+from rmqstore_spark.store.queue_bounds import ManyBounds, _outer, many_bounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.store.unit_evidence import UnitEvidence
@@ -70,6 +70,28 @@ def test_of_every_set_of_damaged_messages(tmp_path: Path, rng: random.Random) ->
         whole = [message for message in builder.messages[:7] if not which >> message.queue_offset & 1]
         assert bounds.end == 7
         assert bounds.least == (whole[0].queue_offset if whole else 7)
+
+
+@pytest.mark.parametrize("width", [100, 250, 400, 1000])
+def test_the_last_unit_of_a_queue_that_lost_a_block(tmp_path: Path, width: int) -> None:
+    """However many units are looked at first: also where these end with the block's zeros."""
+    builder = stores.StoreBuilder(tmp_path, queue_file_size=200_000)
+    for _ in range(900):
+        builder.append("T")
+    builder.close()
+    (path,) = builder.queue_directory("T", 0).iterdir()
+    data = path.read_bytes()
+    path.unlink()
+    with path.open("wb") as file:  # with a hole behind the units, as brokers' files have
+        file.truncate(len(data))
+        file.write(data[:4096])
+        file.seek(8192)
+        file.write(data[8192 : 900 * 20])
+    (queue,) = Snapshot.find(str(tmp_path), Files()).queues.every
+    found = _outer(queue, width, 0)
+    assert found.first is not None
+    assert found.last is not None
+    assert (found.first.number, found.last.number) == (0, 899)
 
 
 def test_where_a_file_of_a_queue_is_cut_or_missing(tmp_path: Path) -> None:
