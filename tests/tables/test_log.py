@@ -83,6 +83,17 @@ def test_times_select_segments(tmp_path: Path) -> None:
     assert found.segments(startingTimestamp="2100-01-01").num_rows == 0
 
 
+def test_missing_segments_in_a_row_are_one_finding(tmp_path: Path) -> None:
+    store = stores.StoreBuilder(tmp_path, 1024)
+    for _ in range(40):
+        store.append("T", b"x" * 100)
+    store.close()
+    for start in (1024, 3072, 4096):
+        store.segment(start).unlink()
+    rows = [row for row in Store(tmp_path).check().to_pylist() if row["problem"] == "missingSegment"]
+    assert [(row["commitLogOffset"], row["count"]) for row in rows] == [(1024, 1), (3072, 2)]
+
+
 def test_checkpoint_of_a_store_in_use_or_without_one(tmp_path: Path) -> None:
     store = stores.StoreBuilder(tmp_path)
     store.append("T")

@@ -59,6 +59,23 @@ def test_items_beyond_a_log_that_was_cut_off_go(tmp_path: Path, rng: random.Rand
         _whole(tmp_path)
 
 
+@pytest.mark.parametrize("forgotten", [1, 2, 3])
+def test_a_few_items_beyond_a_log_that_was_cut_off(tmp_path: Path, forgotten: int) -> None:
+    builder = StoreBuilder(tmp_path, 4096, 100, index=True, index_slots=SLOTS, index_items=ITEMS)
+    for each in range(5):
+        builder.append("T", b"x" * 100, keys=f"k{each}")
+    builder.close()
+    begin = builder.messages[-forgotten].position
+    with builder.segment(0).open("r+b") as log:
+        log.seek(begin)
+        log.write(bytes(builder.end - begin))
+    _append(tmp_path, ["new"])
+    found = [position for path in sorted((tmp_path / "index").iterdir()) for position in _items(path.read_bytes())]
+    assert found == [row["commitLogOffset"] for row in reference.read_store(tmp_path)]
+    assert len(found) == 5 - forgotten + 1
+    _whole(tmp_path)
+
+
 def _whole(root: Path) -> None:
     store = Store(str(root))
     store.index()
