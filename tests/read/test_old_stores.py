@@ -17,6 +17,7 @@ from support.moved import rows_of
 
 import rmqstore_spark
 from rmqstore_spark import Store
+from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.tables.consumequeue import CONSUMEQUEUE
 from rmqstore_spark.tables.delayed import DELAYED
 
@@ -24,6 +25,7 @@ VERSIONS = sorted(path.name for path in golden.OLD.iterdir())
 OLDEST = "4.0.0-incubating"  # a half message stayed in its own topic, in no queue (until 4.3)
 WITH_EXT = "4.3.2"  # tags in consumequeue_ext/
 ANEW = ("4.7.1", "4.8.0")  # the broker takes a message's properties apart, and writes them anew
+OF_A_PLACE = {"commitLogOffset", "offsetMsgId", "preparedTransactionOffset", "file"}
 TRANSACTION = reference.TRANSACTION_BITS
 Row = dict[str, Any]
 
@@ -173,3 +175,14 @@ def test_a_rebuild_and_an_append(version: str, root: Path) -> None:
     assert new["queueOffset"] == expected.bounds["Orders", 0][1]
     assert reading.read(root, key="new") == [new]
     assert [row["problem"] for row in Store(root).check().to_pylist() if row["severity"] != "info"] == []
+
+
+def test_a_copy(version: str, root: Path, tmp_path: Path) -> None:
+    """Each message is in it as it was, but for its place in the log."""
+    copied = Store(root).copy(tmp_path / "copy")
+    columns = [name for name in DEFAULT_COLUMNS if name not in OF_A_PLACE]
+    rows = reading.read(tmp_path / "copy", columns=columns)
+    assert rows == reading.read(root, columns=columns)
+    assert copied.messages == len(rows) > 50
+    assert copied.lost.num_rows == 0
+    assert [row["problem"] for row in Store(tmp_path / "copy").check().to_pylist() if row["severity"] != "info"] == []
