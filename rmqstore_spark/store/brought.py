@@ -461,11 +461,14 @@ class Brought:
         if not missing or (known[0] <= missing[0].start and missing[-1].stop <= known[1]):
             return
         there: list[int] = []
+        last = -1
         for _, _, header, is_again in self._judged(between, between.start, between.stop):
-            if not is_again and (header is None or not between.has(header.queue_offset)):
+            number = -1 if header is None else header.queue_offset
+            if not is_again and not between.has(number) and not self._is_only_here(number, last, between):
                 return  # units or messages are wrong, and that is told
-            if header is not None and header.queue_offset > missing[0].start:
-                there.append(header.queue_offset)
+            if number > missing[0].start:
+                there.append(number)
+            last = number
         first, last = missing[0].start, missing[-1].stop - 1
         units = "there are units for" if self._claims(missing) else "there is nothing of"
         reason = (
@@ -475,6 +478,12 @@ class Brought:
         )
         segment = self._found.extents[bisect.bisect_right(self._starts, between.place) - 1].segment
         yield damage_in(segment, between.place, between.place, reason)
+
+    def _is_only_here(self, number: int, last: int, between: _Between) -> bool:
+        """Was a message that is before lower queue offsets never brought again? Then no unit leads to it."""
+        if between.after is None or number <= between.after.number:
+            return False
+        return number == last + 1 or (number < self._found.units_end and self._sound_unit(number) is None)
 
 
 def _all_but(numbers: Iterable[int], start: int, stop: int) -> list[range]:

@@ -381,14 +381,26 @@ class TieredLog(QueueLog):
         if ends is None:
             return None
         first, last = ends
-        if not self._is_sound(first):
+        if first.queue_offset and not self._is_sound(first):
             first = min([first, *self._headers(first.position, first.position + BROUGHT_AT_ONCE)], key=_queue_offset)
         least = max(self.log.extents[0].start, last.position - BROUGHT_AT_ONCE)
         parts = [(least, _MOST)]
-        known = self.whole_at(self._last_units[-1][1]) if self._last_units else None
-        if known is not None and (known.queue_offset, known.position, known.size) == self._last_units[-1]:
-            parts = [*between_last_units(self.layout, self.files, least), (known.position, _MOST)]
+        if (known := self._message_of_last_unit(last)) is not None:
+            parts = between_last_units(self.layout, self.files, least)
+            parts += [(known.position, _MOST)] if known.position != last.position else []
         return first, max([last, *(each for part in parts for each in self._headers(*part))], key=_queue_offset)
+
+    def _message_of_last_unit(self, last: Header) -> Header | None:
+        """The message that the queue's last unit leads to; None where it does not.
+
+        Args:
+            last: the log's last message, which it mostly is.
+        """
+        if not self._last_units:
+            return None
+        number, position, size = self._last_units[-1]
+        found = last if position == last.position else self.whole_at(position)
+        return found if found is not None and (found.queue_offset, found.size) == (number, size) else None
 
     def _is_sound(self, header: Header) -> bool:
         """Does the unit of a message lead to it? Then those after it have higher queue offsets."""

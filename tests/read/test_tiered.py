@@ -693,6 +693,25 @@ def test_messages_brought_once_and_then_never_again(tmp_path: Path, rng: random.
     assert sorted(row["queueOffset"] for row in rows) == [*range(10), *range(12, len(units))]
 
 
+def test_a_hole_before_messages_brought_once(tmp_path: Path, rng: random.Random) -> None:
+    """Message 4 never comes. Of 5 to 12, which have no units at first, 6 and 7 are not brought again either: they are
+    the only ones, and hide no hole."""
+    local_store(tmp_path / "store", rng, 200)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:4])
+    for unit, brought in ((4, slice(5, 13)), (None, slice(5, 6)), (6, slice(8, None))):
+        if unit is not None:
+            end = writer.next
+            writer.write_segment(units[unit : brought.start]).unlink()
+            writer.next = end
+        writer.write_segment(units[brought], lag=8 if unit == 4 else 0)
+    with pytest.raises(DamagedStoreError, match="units for queueOffset 4 to 4, and found queueOffset 5 where"):
+        rows_of(tmp_path / "tier")
+    rows = rows_of(tmp_path / "tier", mode="DROPMALFORMED")
+    assert sorted(row["queueOffset"] for row in rows) == [*range(4), *range(5, len(units))]
+
+
 def test_messages_brought_twice_and_then_never_again(tmp_path: Path, rng: random.Random) -> None:
     """Message 5 comes with two kills, and has its unit from a third one, which lost it: one of the two is a row."""
     local_store(tmp_path / "store", rng, 200)

@@ -227,7 +227,7 @@ def between_last_units(layout: Layout, files: Files, least: int) -> list[tuple[i
     `least` on; of very many units only among the last ones."""
     found: list[tuple[int, int]] = []
     next_start, looked = -1, 0
-    for _, units in _backwards(layout, files, _FEW_UNITS):
+    for _, units in _backwards(layout, files, _SOME_UNITS):
         if not len(units):
             continue
         starts = units["position"].astype(np.int64)
