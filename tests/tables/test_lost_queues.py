@@ -13,6 +13,7 @@ import pytest
 from oracle import stores
 
 from rmqstore_spark import Store
+from rmqstore_spark.tables import unqueued
 
 Name = tuple[str, int]
 
@@ -115,6 +116,22 @@ def test_what_the_log_says(tmp_path: Path, lost: str) -> None:
         if "director" in lost:
             directory.mkdir()
     check(store)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_consumers_offset_is_the_sign_of_a_lost_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """Among more queues than are looked at without a sign."""
+    monkeypatch.setattr(unqueued, "_MOST_STRETCHES", 0)
+    store = stores.StoreBuilder(tmp_path)
+    for topic in "AABA":
+        store.append(topic)
+    store.close()
+    shutil.rmtree(store.queue_directory("B", 0).parent)
+    (tmp_path / "config" / "consumerOffset.json").write_text(f'{{"offsetTable": {{"B@G": {{0: {offset}}}}}}}')
+    messages = {row["topic"]: row["messages"] for row in Store(tmp_path).queues().to_pylist() if row["messages"]}
+    assert messages == ({"A": 3, "B": 1} if offset else {"A": 3})
 
 
 def test_a_deleted_topic_is_no_lost_queue(tmp_path: Path) -> None:
