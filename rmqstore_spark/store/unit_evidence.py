@@ -27,6 +27,8 @@ from rmqstore_spark.store.structures.segments import Damage, Extent
 
 log = logging.getLogger(__name__)
 
+_WALKS_AT_ONCE = 16  # along segments: each has some megabytes in memory
+
 
 class UnitEvidence:
     """Looks units up in the log of a store, and keeps the answers."""
@@ -69,13 +71,17 @@ class UnitEvidence:
 
     def prove(self, positions: npt.NDArray[np.int64]) -> None:
         """Messages at these physical offsets, ascending, are asked for one by one next. Where requests take long, the
-        last one of each segment is proved live before, side by side, and by a walk if need be, as each one by itself
-        would be: that answers for those before it."""
+        last one of each segment is proved live before, side by side: that answers for those before it. Where nothing
+        but a walk along the segment proves it, it is walked along, as each message by itself would have it."""
         live, files = self._store.log, self._store.files
         if files.is_slow:
             stops = np.searchsorted(positions, [extent.stop for extent in live.extents])
-            last = positions[stops[np.diff(stops, prepend=0) > 0] - 1]
-            files.schedule.mapped(functools.partial(live.liveness, may_walk_far=True), last.tolist())
+            last: list[int] = positions[stops[np.diff(stops, prepend=0) > 0] - 1].tolist()
+            found = files.schedule.mapped(live.liveness, last)
+            unsure = [at for at, each in zip(last, found, strict=True) if each is Evidence.UNSURE]
+            walk = functools.partial(live.liveness, may_walk_far=True)
+            for first in range(0, len(unsure), _WALKS_AT_ONCE):
+                files.schedule.mapped(walk, unsure[first : first + _WALKS_AT_ONCE])
 
     def forget(self) -> None:
         """Free the memory of the messages that were looked up."""

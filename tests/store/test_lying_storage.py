@@ -25,6 +25,11 @@ from rmqstore_spark.store.io.storage import Storage, location
 Answer = Callable[["_Handler"], None]
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256  # clients that connect at a time
+    daemon_threads = True
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     answer: Answer
@@ -64,8 +69,7 @@ def liar() -> Iterator[Callable[[Answer], Any]]:
 
     def bucket(answer: Answer) -> Any:
         handler = type("Handler", (_Handler,), {"answer": staticmethod(answer), "requests": itertools.count()})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
+        server = _Server(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
         given = {"aws_endpoint_url": f"http://127.0.0.1:{server.server_address[1]}", "aws_access_key_id": "A"}

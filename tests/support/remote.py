@@ -5,6 +5,7 @@ Paths stay as they are, so that rows are the same as those of a local read, to t
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import glob
 import itertools
@@ -24,6 +25,7 @@ from rmqstore_spark.store.io.remote import files as remote_files_module
 from rmqstore_spark.store.io.remote import pages as remote_pages
 from rmqstore_spark.store.io.remote.files import PRICES, RemoteFiles
 from rmqstore_spark.store.io.remote.objects import Entry, Objects
+from rmqstore_spark.store.io.remote.paged_list import PAGE, PagedList
 from rmqstore_spark.store.io.storage import Storage
 from support.rounds import rounds
 
@@ -156,9 +158,21 @@ class InRounds(Directory):
         return f"s3:/{os.fspath(path)}"
 
     def below(self, key: str, most: int | None = None) -> Iterator[Entry]:
-        self.lists += 1
-        self._wait()
-        return super().below(key, most)
+        """As S3 lists: a page after the other, or some side by side."""
+        entries = {entry.key: entry for entry in super().below(key) if entry.key.startswith(f"{key}/")}
+        keys, listed, found = sorted(entries), PagedList(key), 0
+        while listed.parts and (most is None or found < most):
+            self.lists += len(listed.parts)
+            self._wait()
+            pages = []
+            for part in listed.parts:
+                first = 0 if part.after is None else bisect.bisect_right(keys, part.after)
+                pages.append(keys[first : first + PAGE])
+            for page, count in zip(pages, listed.take(pages), strict=True):
+                yield from (entries[name] for name in page[: count if most is None else min(count, most - found)])
+                found += count
+            for _ in listed.parts:
+                self._note("below", key)
 
     def inside(self, key: str) -> tuple[list[str], list[Entry]]:
         self.lists += 1

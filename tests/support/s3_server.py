@@ -46,20 +46,20 @@ class Server:
         fault: is called with the number of a request and its key before it is answered, and may raise a Fault.
         page: keys in a page of a list.
         pace: bytes a second of one connection, which the kernel holds.
+        knows_start_after: whether a list begins where it is asked to.
     """
 
     def __init__(self, root: Path, page: int = 1000) -> None:
         self.root = root
         self.page = page
+        self.knows_start_after = True
         self.pace = math.inf
         self.asked: list[tuple[str, str, str | None]] = []
         self.fault: Callable[[int, str], None] = lambda number, key: None
         self._listing: list[tuple[str, str, int]] | None = None
         self.lock = threading.Lock()
         self.under_way = self.most_under_way = 0  # of requests for large blocks
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        self._server = _Listening(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     @property
@@ -114,6 +114,12 @@ class Server:
                 self.under_way -= 1
 
 
+class _Listening(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 512  # clients that connect at a time; one too many tries again a second later
+
+
 class _Handler(BaseHTTPRequestHandler):
     owner: Server
     protocol_version = "HTTP/1.1"
@@ -159,7 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, query: dict[str, list[str]]) -> None:
         prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
-        after = query.get("continuation-token", query.get("start-after", [""]))[0]
+        start = query.get("start-after", [""]) if self.owner.knows_start_after else [""]
+        after = query.get("continuation-token", start)[0]
         found: list[tuple[str, str]] = []
         prefixes: set[str] = set()
         for key, tag, size in self.owner.listing(prefix):

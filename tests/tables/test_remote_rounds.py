@@ -21,6 +21,7 @@ SEGMENTS, QUEUES = 20, 80
 SEGMENT = 1 << 17
 BODY = 700
 QUEUES_OF_TOPIC = 8
+LARGE_SEGMENTS, LARGE_SEGMENT = 1100, 1 << 13
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,35 @@ def test_rounds(store: Path, name: str) -> None:
         print(f"{name}: {storage.rounds} rounds, {storage.lists} lists, {len(storage.asked)} requests")
     assert found == expected
     assert storage.rounds <= promised()[name]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of more objects than are in a page of a list, and of more queues than are asked at a time."""
+    root, queues = tmp_path_factory.mktemp("large") / "store", 1200
+    numbers = range(LARGE_SEGMENTS * LARGE_SEGMENT // (BODY + 300))
+    table = pa.table(
+        {
+            "topic": [f"Topic{number % queues // 4}" for number in numbers],
+            "queueId": pa.array([number % queues % 4 for number in numbers], pa.int32()),
+            "body": [b"x" * BODY for _ in numbers],
+        }
+    )
+    write_store(root, table, mappedFileSizeCommitLog=LARGE_SEGMENT)
+    offsets = {f"Topic{topic}@group": dict.fromkeys("0123", 3) for topic in range(queues // 4)}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    return root
+
+
+@pytest.mark.parametrize("name", ["plan of a scan", "topics", "offsets", "show", "stream from a group"])
+def test_rounds_do_not_grow(large: Path, name: str) -> None:
+    """Beyond the rounds of a small store there are no more than so many requests at a time take."""
+    with remote.InRounds() as storage:
+        remote_work.WORK[name](storage.uri(large))
+    requests = len(storage.asked)
+    print(f"{name}: {storage.rounds} rounds, {storage.lists} lists, {requests} requests")
+    assert storage.rounds <= 12 + requests / 256
+    assert requests <= 3000
 
 
 def test_a_plan_cuts_all_segments_side_by_side(tmp_path: Path) -> None:

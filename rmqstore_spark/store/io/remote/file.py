@@ -96,12 +96,16 @@ class RemoteFile:
         stop = min(offset + size, self.size)
         if offset >= stop:
             return buffer(0)
-        goes_on = offset <= self._next < stop and size > self._pages.page_bytes // 8 and not self._is_small
+        goes_on = offset <= self._next < stop and size > self._pages.page_bytes // 8
         self._next = stop
         if not self._blocks.has(offset) and goes_on:
             # A reader that has read on twice will mostly go on; how far is unknown.
             self._grown = min(4 * self._grown, _LARGEST)
-            self._go_along(self._range_ahead(offset, min(offset + max(self._grown, size), self.size), whole=True))
+            end = min(offset + max(self._grown, size), self.size)
+            if self._is_small:
+                self._pages.prefetch(self.path, self._pin, offset, end)
+            else:
+                self._go_along(self._range_ahead(offset, end, whole=True))
         if self._blocks.has(offset) and (view := self._blocks.view(offset, stop)) is not None:
             return view
         whole = buffer(stop - offset)

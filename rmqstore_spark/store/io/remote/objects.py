@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from rmqstore_spark.errors import OptionError, StorageError
 from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.io.remote.paged_list import PAGE, PagedList, Part, UnorderedError
 from rmqstore_spark.store.io.remote.tries import LIMIT, ChangedError, FailedError, tried
 from rmqstore_spark.store.io.storage import AZURE, GCS, S3, TIME, Location, Storage, refuse_control_in, seconds
 
@@ -31,7 +32,7 @@ _REQUEST_TIMEOUT = "60s"  # enough for 8 MiB at 140 kB/s
 _STALL_TIMEOUT = "15s"  # time without a byte
 _ENDS_WITHIN = 1.0  # seconds that obstore's threads have at the end of the process
 _CANCELLED_WITHIN = 0.1  # seconds until a thread of obstore's has noticed that its work was cancelled
-_PAGE = 1000  # objects in a page of a list
+_LISTS_AT_ONCE = 64
 _MOST_LISTED = 4_000_000  # objects below a directory: more would take gigabytes of memory, and no store has so many
 _TOPICS = {"consumequeue", "batchconsumequeue"}  # directories of topics, whose names may begin with any character
 
@@ -125,7 +126,8 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
         made = kinds[where.kind](where.bucket, config={**options, **own}, client_options=client, retry_config=retry)
     except (exceptions.BaseError, ValueError) as why:
         raise OptionError(f"{name}: options of storage: {storage.hidden(_first_line(why))}") from None
-    return _Bucket(made, name, storage, client["timeout"])
+    # Other clients list all objects from the first one on, and leave out those before.
+    return _Bucket(made, name, storage, client["timeout"], lists_from=where.kind == S3)
 
 
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?"), "a URL that begins with http:// or https://"
@@ -162,10 +164,15 @@ def _says_http(kind: str, options: dict[str, str]) -> bool:
 
 
 class _Bucket:
-    """Objects by way of obstore."""
+    """Objects by way of obstore.
 
-    def __init__(self, store: "ObjectStore", name: str, storage: Storage, timeout: str) -> None:
+    Args:
+        lists_from: whether it costs one request to list from any key on.
+    """
+
+    def __init__(self, store: "ObjectStore", name: str, storage: Storage, timeout: str, lists_from: bool) -> None:
         self._store = store
+        self._lists_from = lists_from
         self._name = name
         self._storage = storage
         self._patience = seconds("timeout", timeout, 0)  # seconds that a list, or a page of one, may take
@@ -195,22 +202,55 @@ class _Bucket:
         Raises:
             InvalidPathError: there is a key that obstore does not accept as a path, such as one with `..` in it.
         """
+        if self._lists_from:
+            with contextlib.suppress(UnorderedError):
+                return self._list(key, lambda: self._side_by_side(key, most, after))
+        return self._page_by_page(key, most, after)
+
+    async def _side_by_side(self, key: str, most: int | None, after: str | None) -> list[Entry]:
+        """below(), with many requests at a time.
+
+        Raises:
+            UnorderedError: the server does not list in the order of keys.
+        """
+        import obstore
+
+        async def first_page(part: Part) -> Any:
+            async with at_once:
+                pages = obstore.list(self._store, key or None, offset=part.after, chunk_size=PAGE)
+                return await asyncio.wait_for(anext(pages, None), self._patience) or ()
+
+        found: list[Entry] = []
+        listed, at_once = PagedList(key, after), asyncio.Semaphore(_LISTS_AT_ONCE)
+        while listed.parts and (most is None or len(found) < most):
+            pages: list[Any] = await asyncio.gather(*map(first_page, listed.parts), return_exceptions=True)
+            for failed in (page for page in pages if isinstance(page, BaseException)):
+                raise failed
+            counts = listed.take([[meta["path"] for meta in page] for page in pages])
+            for page, count in zip(pages, counts, strict=True):
+                found += map(_entry, page[:count])
+            if len(found) > _MOST_LISTED:
+                self._refuse_many(key)
+        return found[:most]
+
+    def _page_by_page(self, key: str, most: int | None, after: str | None) -> list[Entry]:
+        """below(), whatever the order of keys."""
         import obstore
 
         async def pages() -> list[Entry]:
             found: list[Entry] = []
             seen: set[str] = set()
-            pages = obstore.list(self._store, key or None, offset=after, chunk_size=_PAGE)
+            pages = obstore.list(self._store, key or None, offset=after, chunk_size=PAGE)
             # A page takes a request, or a few. One that takes longer has no end, as pages may be empty.
             while (page := await asyncio.wait_for(anext(pages, None), self._patience)) is not None:
                 found += map(_entry, page[: None if most is None else most - len(found)])
                 if len(found) == most:
                     break
                 seen.update(meta["path"] for meta in page)
-                if len(found) > len(seen) + _PAGE:
+                if len(found) > len(seen) + PAGE:
                     self._refuse(key, "gives the same objects again and again")
                 if len(found) > _MOST_LISTED:
-                    self._refuse(key, f"has more than {_MOST_LISTED:,} objects, which no store has")
+                    self._refuse_many(key)
             return found
 
         return self._list(key, pages)
@@ -269,6 +309,9 @@ class _Bucket:
                 raise
 
         return self._tried(key, once)
+
+    def _refuse_many(self, key: str) -> NoReturn:
+        self._refuse(key, f"has more than {_MOST_LISTED:,} objects, which no store has")
 
     def _refuse(self, key: str, what: str) -> NoReturn:
         raise StorageError(f"{self._name}/{key}: the list of this directory {what}; check the path and the endpoint")
