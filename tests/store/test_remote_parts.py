@@ -168,6 +168,25 @@ def test_the_page_that_was_used_last_is_kept_longest() -> None:
     assert pages.kept("s3://b/a", pin, 16, 20) is None
 
 
+def test_pages_of_zeros_take_no_memory_and_so_are_kept(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of queues, of which a large store has very many, each with few units in a file of zeros."""
+    monkeypatch.setattr(remote_pages, "MOST_PAGES", 8)
+    size = remote_pages.PAGE_BYTES
+    used = [rng.choice((0, 1, 100, 4000)) for _ in range(64)]
+    content = {f"q{n}": rng.randbytes(count) + bytes(size - count + n) for n, count in enumerate(used)}
+    content |= {f"full{n}": rng.randbytes(size) for n in range(3)}
+    bucket = Bucket(content)
+    fetched, counts = ranges(bucket)
+    pages = PageCache(fetched)
+    for again in (1, 2):
+        for key, whole in content.items():
+            buffer = bytearray(size)
+            pages.read_into(f"s3://b/{key}", bucket.pin_of(key), memoryview(buffer), 0)
+            assert buffer == whole[:size]
+            assert counts.requests <= len(content), again
+    assert pages._kept.held == sum(page.held for page in pages._kept.pages.values()) <= 8 * size
+
+
 def test_an_object_of_another_tag_has_other_pages() -> None:
     bucket = Bucket({"a": b"old"})
     fetched, _ = ranges(bucket)

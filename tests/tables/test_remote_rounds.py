@@ -140,6 +140,23 @@ def test_segments_take_few_requests(store: Path) -> None:
     assert requests[1] < rows
 
 
+def test_ends_of_large_messages_come_with_their_beginnings(tmp_path: Path) -> None:
+    """Topic and properties stand after the body: a message's second request would wait for its first."""
+    count = 48
+    table = pa.table(
+        {
+            "topic": ["T"] * count,
+            "queueId": pa.array([number % 2 for number in range(count)], pa.int32()),
+            "body": [bytes([1 + number]) * 200_000 for number in range(count)],
+        }
+    )
+    write_store(tmp_path / "store", table, mappedFileSizeCommitLog=1 << 20)
+    with remote.InRounds() as storage:
+        remote_work.WORK["show"](storage.uri(tmp_path / "store"))
+    print(storage.rounds, len(storage.asked))
+    assert storage.rounds <= 10
+
+
 def test_first_messages_in_many_segments(tmp_path: Path) -> None:
     """Where no later segment tells of those segments as a whole, they are asked about side by side."""
     queues, numbers = 40, range(40 * 40)
