@@ -60,6 +60,8 @@ _CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store 
 class QueueLog(Snapshot):
     """A queue's own log, as it was found.
 
+    Large because it answers in its own way what a commitlog's store is asked.
+
     Args:
         layout: names the queue and the files of its log.
     """

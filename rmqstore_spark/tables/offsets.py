@@ -112,6 +112,8 @@ class Some(NamedTuple):
 class Progress:
     """How far consumer groups are in the queues of a store. Of all rows nothing is kept: what is worked out is of some.
 
+    Large because the fields are what is the same for all rows, found once.
+
     Attributes:
         consumed: the rows.
     """
