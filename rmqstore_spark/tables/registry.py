@@ -24,7 +24,7 @@ from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.read.run.parallel import Job, in_order
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_log import find_log
+from rmqstore_spark.store.logs import find_log
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.proofs import Proof, hold
 from rmqstore_spark.tables.table import Part, Table

@@ -23,7 +23,7 @@ from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.cli.reading import batches_of
 from rmqstore_spark.jobs.findings import Findings
 from rmqstore_spark.jobs.verdict import verdict
-from rmqstore_spark.store.queue_log import find_logs
+from rmqstore_spark.store.logs import find_logs
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.problems import PROBLEMS, Effect, Fix
 

@@ -23,7 +23,8 @@ from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, Store
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_log import TieredLog, find_logs
+from rmqstore_spark.store.logs import find_logs
+from rmqstore_spark.store.tiered_log import TieredLog
 
 COLUMNS = [
     "topic",

@@ -50,24 +50,31 @@ SPARKS = {
 # The modules of which each knows one kind of store, queue or file, by the last part of their names.
 KINDS = {
     *("batch_queue", "compaction", "dledger", "epochs", "light_queues", "static_topics", "tiered"),
+    *("compaction_log", "tiered_log"),
     *("rocksdb_config", "rocksdb_ends", "rocksdb_popped", "rocksdb_queues", "rocksdb_units"),
 }
 # Who above store/ knows a kind, because it is about that kind (docs/design.md, Kinds of stores). For all others a store
 # is a log and queues. What would be a new line here is a question that store/ should answer.
 ABOUT_KINDS = {
-    "jobs.copying.compaction": {"compaction"},  # files that are copied as they are
+    "jobs.copying.compaction": {"compaction", "compaction_log"},  # files that are copied as they are
     "jobs.copying.config": {"rocksdb_popped"},  # tells that popped messages of there are not copied
+    "jobs.copying.tiered": {"tiered_log"},  # what a copy takes of a tier
     "jobs.rebuild_config": {"light_queues", "compaction"},  # what a broker's topics.json has of them
     "jobs.starts": {"light_queues"},  # names that a word or a time does not mean
     "query.option_values": {"light_queues"},  # names in `subscribe` and `assign`
     "query.selection": {"light_queues"},  # names that a group has offsets of
-    "read.follow.tier": {"tiered"},  # a stream has a place in the log of each queue
-    "read.plan.compacted": {"compaction"},  # option `compacted`
-    "read.plan.joined": {"tiered"},  # option `tiered`
+    "read.follow.tier": {"tiered", "tiered_log"},  # a stream has a place in the log of each queue
+    "read.plan.compacted": {"compaction", "compaction_log"},  # option `compacted`
+    "read.plan.joined": {"tiered", "tiered_log"},  # option `tiered`
     "read.run.dispatched": {"light_queues"},  # column multiDispatch
     "read.run.logic_offsets": {"static_topics"},  # columns of logic queues
     "tables.check.config": {"epochs"},  # whether that file is as a broker writes it
-    "tables.check.queue_logs": {"compaction", "tiered"},  # whether their units lead along their logs
+    "tables.check.queue_logs": {
+        "compaction",
+        "compaction_log",
+        "tiered",
+        "tiered_log",
+    },  # whether their units lead along their logs
     "tables.epochs": {"epochs"},
     "tables.logicqueues": {"static_topics"},
     "write.build.topics": {"light_queues"},  # topics that topics.json does not name

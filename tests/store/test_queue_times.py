@@ -10,8 +10,8 @@ from oracle import stores
 
 from rmqstore_spark import Store
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.logs import find_logs
 from rmqstore_spark.store.queue_bounds import queue_bounds
-from rmqstore_spark.store.queue_log import find_logs
 from rmqstore_spark.store.queue_times import QueueTimes
 
 

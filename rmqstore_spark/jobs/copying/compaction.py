@@ -22,9 +22,10 @@ from rmqstore_spark.query.copy_options import CopyOptions
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import ANY, EVERYTHING, Numbers, Selection
 from rmqstore_spark.read.scan import Scan
+from rmqstore_spark.store.compaction_log import compaction_logs_of
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_bounds import queue_bounds
-from rmqstore_spark.store.queue_log import QueueLog, compaction_logs_of
+from rmqstore_spark.store.queue_log import QueueLog
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.compaction import CHECKPOINT, compaction_queue_file, last_compacted
 from rmqstore_spark.tables.check.moment import Moment

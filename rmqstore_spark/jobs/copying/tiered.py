@@ -33,9 +33,9 @@ from rmqstore_spark.read.run.messages import messages_in
 from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.store.brought import BROUGHT_AT_ONCE
 from rmqstore_spark.store.format.by_queue import Integers
-from rmqstore_spark.store.queue_log import TieredLog
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage
+from rmqstore_spark.store.tiered_log import TieredLog
 
 _ADVICE = "restore it from a backup, or write what a read with mode=DROPMALFORMED gives: tiers are not salvaged"
 _MOST_OPEN = 64  # files of queues

@@ -35,10 +35,10 @@ from rmqstore_spark.read.plan.check_names import check_queues, check_topics
 from rmqstore_spark.read.plan.groups import check_group
 from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_log import TieredLog, TieredLogUpTo
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.layout import expand
 from rmqstore_spark.store.structures.tiered import queues_of_tier, tiered_log
+from rmqstore_spark.store.tiered_log import TieredLog, TieredLogUpTo
 
 _UNITS_WITHIN = 3.0  # seconds from messages to their units, many times what a broker needs
 

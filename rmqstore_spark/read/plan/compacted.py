@@ -28,7 +28,7 @@ from rmqstore_spark.read.plan.pack import Pieces, pack
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.read.run.messages import messages_in
-from rmqstore_spark.store.queue_log import compaction_logs_of
+from rmqstore_spark.store.compaction_log import compaction_logs_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.compaction import compaction_topics
 from rmqstore_spark.store.structures.segments import Damage

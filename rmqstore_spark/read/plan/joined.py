@@ -21,11 +21,11 @@ from rmqstore_spark.store.format.message import is_queued
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.storage import scheme_of
 from rmqstore_spark.store.queue_bounds import queue_bounds
-from rmqstore_spark.store.queue_log import TieredLog
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.layout import Layout, expand
 from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.store.structures.tiered import tiered_logs
+from rmqstore_spark.store.tiered_log import TieredLog
 
 _COLUMNS = ["topic", "queueId", "queueOffset", "sysFlag"]
 _WHOLE = 1 << 62

@@ -7,7 +7,7 @@ from rmqstore_spark.errors import NotAStoreError, OptionError, one_line
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.storage import scheme_of
-from rmqstore_spark.store.queue_log import find_logs
+from rmqstore_spark.store.logs import find_logs
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.layout import announce, expand, strays_of
 

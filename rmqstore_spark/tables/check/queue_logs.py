@@ -18,14 +18,17 @@ import pyarrow as pa
 
 from native_io import java_hashes
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError
+from rmqstore_spark.store.compaction_log import CompactionLog
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.queue_log import CompactionLog, QueueLog, TieredLog, queue_logs_of
+from rmqstore_spark.store.logs import queue_logs_of
+from rmqstore_spark.store.queue_log import QueueLog
 from rmqstore_spark.store.snapshot import StoreRef
 from rmqstore_spark.store.structures.compaction import UNIT, compaction_queue_file
 from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.store.structures.tiered import UNIT as TIERED_UNIT
 from rmqstore_spark.store.structures.tiered import tiered_queue_files
+from rmqstore_spark.store.tiered_log import TieredLog
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
 
