@@ -85,6 +85,7 @@ def test_sums_too_large_for_a_column() -> None:
         assert sums == {"a": (1 << 63) - 1, "b": 11, "c": (1 << 63) - 1, "d": None}
 
 
+@pytest.mark.slow
 def test_memory() -> None:
     """Arrow's memory stays the same where rows are many, and no row but the last ones is held while they come."""
     most = [0]

@@ -261,6 +261,7 @@ def test_traces(tmp_path: Path, rng: random.Random) -> None:
     assert table("tier") == []
 
 
+@pytest.mark.slow
 def test_history(tier: Path, rng: random.Random, caplog: pytest.LogCaptureFixture) -> None:
     """What the broker's own store tells, but for what no broker brings to a tier."""
 
@@ -454,6 +455,7 @@ def test_a_damaged_queue_offset(tmp_path: Path, damaged: int, number: int) -> No
     assert Store(tmp_path / "tier").check().num_rows > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["messages", "files"])
 def test_lost_end(tmp_path: Path, rng: random.Random, lost: str) -> None:
     """Files that lack whole messages at the end of a log are seen by its queue alone."""

@@ -83,6 +83,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plan of a scan", "topics", "offsets", "show", "stream from a group"])
 def test_rounds_do_not_grow(large: Path, name: str) -> None:
     """Beyond the rounds of a small store there are no more than so many requests at a time take."""
@@ -170,6 +171,7 @@ def test_first_messages_in_many_segments(tmp_path: Path) -> None:
     assert rounds_of_topics(tmp_path / "store", table, segment=1 << 13) <= 7
 
 
+@pytest.mark.slow
 def test_units_that_are_not_kept_do_not_make_queues_wait_for_each_other(tmp_path: Path) -> None:
     """A large store has more queues than pages are kept. Their last messages, in segments of which no queue tells as a
     whole, are proved live by one walk along each segment, and not each by itself."""
