@@ -59,6 +59,11 @@ class Output:
         """Are rows shown as a table for people?"""
         return self.kind in (None, "table") and self.path is None and self.template is None
 
+    @property
+    def most_shown(self) -> int | None:
+        """The most rows of a table for people; None: all."""
+        return ROWS_SHOWN if self.limit is None else self.limit or None
+
     def put(self, schema: pa.Schema, batches: Batches, last: str | None = None, width: int | None = None) -> int:
         """Show rows, or write them to a file.
 
@@ -79,7 +84,7 @@ class Output:
         if kind in ("parquet", "arrow") and self.path is None and sys.stdout.isatty():
             raise OptionError(f"--format {kind} is binary: give --output FILE, or pipe it to another program")
         count = _Count()
-        most = (ROWS_SHOWN if kind == "table" else None) if self.limit is None else self.limit or None
+        most = self.most_shown if kind == "table" else self.limit or None
         if self.sort is not None:
             # One more than are shown, so that a table says that there are more.
             batches = sorted_by(schema, batches, self.sort, None if most is None else most + 1)

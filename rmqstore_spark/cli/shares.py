@@ -1,6 +1,8 @@
 """Table `usage` for people: sizes, shares as bars, and how the log grows."""
 
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -20,16 +22,43 @@ _CHARACTERS = {"hour": len("2026-11-21 14:00"), "day": len("2026-11-21")}
 _YEARS = 100 * 365 * DAY  # ms: what takes longer has no date
 
 
-def with_shares(found: pa.Table, by: str, width: int) -> pa.Table:
+@dataclass(frozen=True)
+class Totals:
+    """What all rows of the table have together.
+
+    Attributes:
+        rows, nbytes: sums.
+        most: the bytes of the largest row.
+        sources: where the numbers are from.
+    """
+
+    rows: int = 0
+    nbytes: int = 0
+    most: int = 0
+    sources: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, batches: Iterator[pa.RecordBatch]) -> "Totals":
+        """Those of some rows."""
+        found = cls()
+        for batch in batches:
+            sizes = batch.column("bytes").to_pylist()
+            sources = found.sources.union(batch.column("source").unique().to_pylist())
+            found = cls(found.rows + len(sizes), found.nbytes + sum(sizes), max([found.most, *sizes]), sources)
+        return found
+
+
+def with_shares(found: pa.Table, totals: Totals, by: str, width: int) -> pa.Table:
     """The columns that a terminal shows: those that `by` names, sizes (the rows are sorted by them), messages, and a
     bar for each row.
 
     Args:
+        found: the rows that are shown.
+        totals: of all rows.
         by: the option's text.
         width: the cells of a line. What the others leave is for the bars.
     """
     nbytes = found.column("bytes").to_pylist()
-    whole, most = sum(nbytes), max(nbytes)
     shown = found.select([name.strip() for name in by.split(",")])
     for name in _CHARACTERS.keys() & set(shown.column_names):
         shown = _with_short_times(shown, name)
@@ -39,7 +68,7 @@ def with_shares(found: pa.Table, by: str, width: int) -> pa.Table:
     shown = shown.append_column("messages", found.column("messages"))
     room = width - width_before(shown, width) - len("100.0 % ")
     cells = min(_WIDTH, room) if room >= _LEAST_WIDTH else 0
-    shares = [f"{each / whole * 100:5.1f} % {bar(each / most, cells)}".rstrip() for each in nbytes]
+    shares = [f"{each / totals.nbytes * 100:5.1f} % {bar(each / totals.most, cells)}".rstrip() for each in nbytes]
     return shown.append_column(pa.field("share", pa.string(), metadata=WHOLE), pa.array(shares, pa.string()))
 
 
@@ -68,9 +97,9 @@ def _with_short_times(shown: pa.Table, name: str) -> pa.Table:
     return shown.set_column(shown.column_names.index(name), field, texts.cast(pa.string()))
 
 
-def say_source(found: pa.Table) -> None:
+def say_source(totals: Totals) -> None:
     """Say where the numbers are from."""
-    click.echo(f"added up from the {' and the '.join(sorted(set(found.column('source').to_pylist())))}")
+    click.echo(f"added up from the {' and the '.join(sorted(totals.sources))}")
 
 
 def bar(part: float, width: int = _WIDTH) -> str:

@@ -5,6 +5,7 @@ proves that, as for `subscribe`), and only the bytes that no queue knows are rea
 headers of all selected messages. Both give the same numbers.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column, arrow_schema
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column, arrow_schema, batch_of
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.query.options import ReadOptions, Use, going_with
 from rmqstore_spark.query.selection import ALL, ANY, EVERYTHING, Selection
@@ -23,6 +24,7 @@ from rmqstore_spark.read.plan.prune import offsets_asked, ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.read.run.damage_reports import say_passed_over
 from rmqstore_spark.read.scan import Scan
+from rmqstore_spark.sorting import Batches, in_order
 from rmqstore_spark.store.queue_coverage import Gaps, QueueUnits, coverage_of_each
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import array, numbers
@@ -38,13 +40,21 @@ _LENGTHS = {"hour": _HOUR, "day": 24 * _HOUR}
 # The columns that tell the messages of one unit from others; in logs without physical offsets.
 _UNIT = ["commitLogOffset"]
 _UNIT_OF_QUEUE = ["topic", "queueId", "queueOffset", "batchIndex"]
-_MANY = 200_000  # groups that are added up at once
+_MANY = 100_000  # groups that are added up in memory; those of more wait in files
 _SUMS = [("messages", "sum"), ("bytes", "sum")]
 
 
 def usage_of(
     store: Snapshot, options: ReadOptions, by: Sequence[str], most_bytes: int | None = None
 ) -> tuple[pa.Table, str] | None:
+    """sums_of() as a table, in memory."""
+    found = sums_of(store, options, by, most_bytes)
+    return None if found is None else (pa.Table.from_batches(found[0], _schema(by)), found[1])
+
+
+def sums_of(
+    store: Snapshot, options: ReadOptions, by: Sequence[str], most_bytes: int | None = None
+) -> tuple[Batches, str] | None:
     """The messages and bytes of each group, and where they are from: QUEUES, LOG or BOTH.
 
     Args:
@@ -79,15 +89,16 @@ def usage_of(
     columns = list(zip(*((*key, *sums) for key, sums in rows.items()), strict=True)) or [()] * len(schema)
     of_queues = pa.table([array(each, field.type) for each, field in zip(columns, schema, strict=True)], schema)
     if not size:
-        return of_queues, QUEUES
+        return iter(of_queues.to_batches()), QUEUES
     try:
-        of_gaps = _of_batches(_read(store, replace(options, mode="FAILFAST"), gaps, _columns(store, by)), by)
+        read = _read(store, replace(options, mode="FAILFAST"), gaps, _columns(store, by))
+        of_gaps = pa.Table.from_batches(_of_batches(read, by), schema)
     except DamagedStoreError:  # the log is damaged there, or a unit lies about where its message ends
         return None if most_bytes is not None and store.log.size > most_bytes else _of_log(store, options, by)
-    return _grouped([of_queues, of_gaps], by), BOTH
+    return iter(_grouped([of_queues, of_gaps], by).to_batches()), BOTH
 
 
-def _of_log(store: Snapshot, options: ReadOptions, by: Sequence[str]) -> tuple[pa.Table, str]:
+def _of_log(store: Snapshot, options: ReadOptions, by: Sequence[str]) -> tuple[Batches, str]:
     return _of_batches(Scan(_to_read(options), _columns(store, by), tuple(store.logs())).batches(), by), LOG
 
 
@@ -126,8 +137,26 @@ def _schema(by: Sequence[str]) -> pa.Schema:
     return pa.schema([USAGE.schema.field(name) for name in names])
 
 
-def _of_batches(batches: Iterator[pa.RecordBatch], by: Sequence[str]) -> pa.Table:
-    """The sums of messages, of which no more than the groups are kept."""
+def _of_batches(batches: Batches, by: Sequence[str]) -> Batches:
+    """The sums of messages, with each group once."""
+    schema, parts = _schema(by), _added_up(batches, by)
+    some = list(itertools.islice(parts, 2))
+    if len(some) == 1:
+        yield from some[0].to_batches()
+        return
+    rows = (batch for part in itertools.chain(some, parts) for batch in part.to_batches())
+    del some
+    last = schema.empty_table()  # the group that may go on in the next batch
+    for batch in in_order(schema, rows, [(name, "ascending") for name in by]):
+        whole = _grouped([last, pa.Table.from_batches([batch])], by)
+        last = whole.slice(len(whole) - 1)
+        yield from whole.slice(0, len(whole) - 1).to_batches()
+    yield from last.to_batches()
+
+
+def _added_up(batches: Batches, by: Sequence[str]) -> Iterator[pa.Table]:
+    """The sums of messages in parts, of which only one is in memory: each has a group once, and has _MANY groups at
+    least but for the last one."""
     schema, last = _schema(by), list[Any]()
     kept, size = [schema.empty_table()], 0
     for batch in batches:
@@ -140,7 +169,10 @@ def _of_batches(batches: Iterator[pa.RecordBatch], by: Sequence[str]) -> pa.Tabl
         size += one.num_rows
         if size > _MANY + 2 * kept[0].num_rows:
             kept, size = [_grouped(kept, by)], 0
-    return _grouped(kept, by)
+            if kept[0].num_rows >= _MANY:
+                yield kept[0]
+                kept = [schema.empty_table()]
+    yield _grouped(kept, by)
 
 
 def _are_first(batch: pa.RecordBatch, last: list[Any]) -> tuple[npt.NDArray[np.bool_], list[Any]]:
@@ -187,7 +219,7 @@ def _parts(store: Snapshot, options: ReadOptions) -> list[Part]:
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     """One row for each group: in the order of time, where there is one, and the most bytes first."""
-    found = usage_of(store, options, options.by)
+    found = sums_of(store, options, options.by)
     assert found is not None
     sums, source = found
     if source != LOG:  # whose read has said so
@@ -195,12 +227,11 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
             say_passed_over(fault.place)
     times = [(name, "ascending") for name in options.by if name in _LENGTHS]
     others = [(name, "ascending") for name in options.by if name not in _LENGTHS]
-    sums = sums.sort_by([*times, ("bytes", "descending"), *others])
-    columns = {name: sums.column(name) for name in sums.column_names}
-    columns["source"] = array([source] * sums.num_rows, TEXT)
-    unknown = {field.name: array([None] * sums.num_rows, field.type) for field in USAGE.schema}
-    whole = pa.table([columns.get(name, unknown[name]) for name in USAGE.schema.names], schema=USAGE.schema)
-    yield from whole.combine_chunks().to_batches()
+    for batch in in_order(_schema(options.by), sums, [*times, ("bytes", "descending"), *others]):
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        columns["source"] = array([source] * batch.num_rows, TEXT)
+        unknown = {field.name: pa.nulls(batch.num_rows, field.type) for field in USAGE.schema}
+        yield batch_of([columns.get(name, unknown[name]) for name in unknown], batch.num_rows, USAGE.schema)
 
 
 USAGE = Table(

@@ -1,5 +1,5 @@
-"""Commands need no more memory for four times the messages, or consumers' offsets: what is read goes on as it comes.
-Where something has to be held for each row, docs/performance.md says how much."""
+"""Commands need no more memory for four times the messages, consumers' offsets, or sums: what is read goes on as it
+comes. Where something has to be held for each row, docs/performance.md says how much."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from oracle import stores
+
+from rmqstore_spark import write_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -31,6 +34,8 @@ WAITING = (30_000, 90_000)  # messages of each kind that a broker keeps for late
 
 CONSUMED = (1_000_000, 4_000_000)  # offsets of consumers: in 12 bytes each they would be 34 MiB more
 MOST_OF_OFFSETS = 28 << 20  # 8 queues for each group and topic, which take some 50 bytes
+
+TAGGED = (200_000, 800_000)  # messages with a tag each: some 500 bytes for each were 290 MiB more
 
 REVIVE = "rmq_sys_REVIVE_LOG_C"
 
@@ -222,3 +227,17 @@ def test_flat_in_offsets(consumed: list[Path], peak: Peak, tmp_path: Path, comma
     few, many = (peak(command, root, tmp_path / str(number)) for number, root in enumerate(consumed))
     print(f"{command}: {few >> 20} -> {many >> 20} MiB")
     assert many - few < MOST_OF_OFFSETS
+
+
+def test_flat_in_sums(peak: Peak, tmp_path: Path) -> None:
+    """What is added up by what each message has for itself."""
+    peaks = []
+    for count in TAGGED:
+        root = tmp_path / str(count)
+        tags = pa.array([f"tag-{number * 7919 % count}" for number in range(count)])
+        columns = {"topic": ["T"] * count, "body": [b"x"] * count, "tags": tags}
+        assert write_store(root, pa.table(columns)) == count
+        peaks.append(peak("usage STORE --by tag --format arrow", root, tmp_path))
+    few, many = peaks
+    print(f"usage --by tag: {few >> 20} -> {many >> 20} MiB")
+    assert many - few < MOST

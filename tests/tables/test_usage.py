@@ -18,9 +18,10 @@ from support import reading
 from support.command import run
 from support.flavours import unpack_store
 
-from rmqstore_spark import DamagedStoreError, OptionError, Store
+from rmqstore_spark import DamagedStoreError, OptionError, Store, temporary
 from rmqstore_spark.jobs import growth as job
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.tables import usage
 from rmqstore_spark.tables.usage import USAGE, usage_of
 
 HOUR = 3600 * 1_000_000
@@ -60,6 +61,9 @@ def found(root: Path, by: tuple[str, ...], **options: Any) -> tuple[dict[tuple[A
     values = [tuple(_micros(row[name]) for name in by) for row in rows]
     assert len(set(values)) == len(rows)
     sums = [(row["messages"], row["bytes"]) for row in rows]
+    times, others = ([name for name in by if (name in TIMES) is is_time] for is_time in (True, False))
+    order = [([r[t] for t in times], -r["bytes"], [(r[o] is None, r[o] or "") for o in others]) for r in rows]
+    assert order == sorted(order)
     return dict(zip(values, sums, strict=True)), {row["source"] for row in rows}
 
 
@@ -71,8 +75,11 @@ WAYS = [("topic",), ("topic", "queueId"), ("queueId",), ("topic", "hour"), ("day
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_as_the_plain_reader(tmp_path: Path, rng: random.Random, number: int) -> None:
-    """Stores with a past: cut, with messages in no queue, queues that are lost or lag, batches."""
+def test_as_the_plain_reader(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Stores with a past: cut, with messages in no queue, queues that are lost or lag, batches. Many groups wait in
+    files."""
+    monkeypatch.setattr(usage, "_MANY", rng.choice((1, 3, 100_000)))
+    monkeypatch.setattr(temporary, "IN_MEMORY", rng.choice((100, 8 << 20)))
     builder, is_cut = aged_store(tmp_path / "store", rng, batches=number == 5)
     if number == 5:
         make_batches(builder)
@@ -227,6 +234,7 @@ def test_the_command(store: Path) -> None:
     assert told[5].startswith("the log grew by ")
     assert " a day; " in told[5]
     assert run("usage", str(store), "--sort", "bytes").out.splitlines()[3:1:-1] == told[2:4]
+    assert run("usage", str(store), "--limit", "1").out.splitlines()[2].split() == told[2].split()
     rows = [
         json.loads(line) for line in run("usage", str(store), "--by", "topic,day", "--format", "json").out.splitlines()
     ]
