@@ -59,6 +59,10 @@ class NewStore:
     later: Mapping[int, int] = field(default_factory=dict)
 
 
+# The files of config/, by name; a large one in parts.
+ConfigFiles = Mapping[str, bytes | Iterable[bytes]]
+
+
 @dataclass(frozen=True)
 class Written:
     """The contents of a new store that has been written.
@@ -73,7 +77,7 @@ class Written:
 
 
 def write_new_store(
-    root: str, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], Mapping[str, bytes]]
+    root: str, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], ConfigFiles]
 ) -> Written:
     """Make a store: all of it, or nothing.
 
@@ -97,9 +101,7 @@ def write_new_store(
             raise
 
 
-def _write(
-    tree: disk.Tree, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], Mapping[str, bytes]]
-) -> Written:
+def _write(tree: disk.Tree, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], ConfigFiles]) -> Written:
     check_kinds(tree)
     refuse_all_but_empty(tree)
     with StoreLock(tree):
@@ -131,9 +133,7 @@ def refuse_all_but_empty(tree: disk.Tree) -> None:
         )
 
 
-def _make(
-    tree: disk.Tree, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], Mapping[str, bytes]]
-) -> Written:
+def _make(tree: disk.Tree, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], ConfigFiles]) -> Written:
     target = Target(tree.path, new.sizes, start=new.sizes.segment)
     log = LogWriter(tree, target, os.path.join(tree.path, "commitlog"))
     made = StoreFiles(

@@ -79,7 +79,7 @@ OF_OFFSETS = [
     "topics STORE --format arrow",
     *(
         pytest.param(each, marks=pytest.mark.nightly)
-        for each in ("queues STORE --format arrow", "lag STORE", "show STORE", "check STORE")
+        for each in ("queues STORE --format arrow", "lag STORE", "show STORE", "check STORE", "copy STORE NEW")
     ),
 ]
 

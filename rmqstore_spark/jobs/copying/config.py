@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,7 +33,7 @@ from rmqstore_spark.store.structures.config import (
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, sound_offsets
 from rmqstore_spark.store.structures.rocksdb_popped import POPPED
 from rmqstore_spark.write.build.topics import merge
-from rmqstore_spark.write.new_store import Ends
+from rmqstore_spark.write.new_store import ConfigFiles, Ends
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +50,7 @@ _FILES = (
     "consumerOrderInfo.json",
     "delayOffset.json",
 )  # for timed and delayed messages, too
+_PART = 256 * 1024  # bytes of a large file that are made at once
 _NUMBERS = ("readQueueNums", "writeQueueNums")
 NEEDED_BY_COPIES = {"topics", "groups", "inflight"}  # a copy has only what these tables know
 
@@ -195,7 +195,7 @@ def _of_store(store: Snapshot, starts: Mapping[str, Start]) -> dict[str, Start]:
 
 def config_files(
     sources: list[Source], configs: list[Config], ends: Ends, is_whole: bool, starts: Iterable[Started] = ()
-) -> dict[str, bytes]:
+) -> ConfigFiles:
     """The files of config/, by name.
 
     Args:
@@ -205,7 +205,7 @@ def config_files(
         starts: where groups go on, other than in the sources.
     """
     both = list(zip(sources, configs, strict=True))
-    files = {
+    files: dict[str, bytes | Iterable[bytes]] = {
         "topics.json": _topics(both, ends, is_whole),
         "consumerOffset.json": _consumer_offsets(both, ends, is_whole, starts),
     }
@@ -260,10 +260,10 @@ def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) ->
 
 def _consumer_offsets(
     sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool, starts: Iterable[Started]
-) -> bytes:
-    """The consumers' offsets. A group that was beyond the copy's end goes on at that end; otherwise it would skip the
-    next messages."""
-    # By name where each entry is from: it is put together when it is written, as all of them may be large.
+) -> Iterator[bytes]:
+    """The consumers' offsets, in parts, as there may be very many. A group that was beyond the copy's end goes on at
+    that end; otherwise it would skip the next messages."""
+    # By name where each entry is from: it is put together when it is written.
     origins: dict[tuple[str, str], list[tuple[Source, OffsetsByName | ConsumerOffsets]]] = {}
     started: dict[tuple[str, str], list[Started]] = {}
     copied = {topic for topic, _ in ends}
@@ -277,8 +277,7 @@ def _consumer_offsets(
     for each in starts:
         if is_whole or each.queue[0] in copied:
             started.setdefault((each.group, each.queue[0]), []).append(each)
-    made = io.BytesIO()
-    made.write(b'{\n\t"offsetTable": {')
+    made = bytearray(b'{\n\t"offsetTable": {')
     for number, (group, topic) in enumerate(dict.fromkeys([*origins, *started])):
         known: dict[str, int] = {}
         for source, offsets in origins.get((group, topic), ()):
@@ -288,9 +287,11 @@ def _consumer_offsets(
         for each in started.get((group, topic), ()):
             known[str(each.queue[1])] = min(each.offset, ends.get(each.queue, 0))
         entry = json.dumps(known, indent="\t").replace("\n", "\n\t\t")
-        made.write(f"{',' * (number > 0)}\n\t\t{json.dumps(f'{topic}@{group}')}: {entry}".encode())
-    made.write(b"\n\t}\n}" if origins or started else b"}\n}")
-    return made.getvalue()
+        made += f"{',' * (number > 0)}\n\t\t{json.dumps(f'{topic}@{group}')}: {entry}".encode()
+        if len(made) >= _PART:
+            yield bytes(made)
+            made.clear()
+    yield bytes(made) + (b"\n\t}\n}" if origins or started else b"}\n}")
 
 
 def _joined(configs: list[Config], name: str) -> Table:

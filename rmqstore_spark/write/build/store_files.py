@@ -1,7 +1,7 @@
 """The files of a store beside its log, made as messages come: ConsumeQueue and index files, the checkpoint, config/."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -129,8 +129,8 @@ class StoreFiles:
         has_lost = record.has_lost or self.queues.has_lost
         times.put(self._tree, self._new, replace(record, has_lost=has_lost))
 
-    def put_config(self, files: Mapping[str, bytes]) -> None:
-        """Make files in config/, by name."""
+    def put_config(self, files: Mapping[str, bytes | Iterable[bytes]]) -> None:
+        """Make files in config/, by name. A large one may come in parts."""
         directory = os.path.join(self._new, "config")
         self._tree.make_directory(directory)
         for name, text in files.items():

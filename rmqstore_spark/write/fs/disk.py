@@ -14,7 +14,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError
@@ -246,10 +246,13 @@ class Tree:
             self._walk.refuse_mount_point(fd, path, "a file")
         return file
 
-    def write_file(self, path: str, data: bytes, place: str | None = None) -> None:
-        """Make a file of these bytes, on disk; see new_file()."""
+    def write_file(self, path: str, data: bytes | Iterable[bytes], place: str | None = None) -> None:
+        """Make a file of these bytes, which may come in parts, on disk; see new_file()."""
         with self.new_file(path, place=place) as file:
-            file.write(data, 0)
+            at = 0
+            for part in [data] if isinstance(data, bytes) else data:
+                file.write(part, at)
+                at += len(part)
             file.sync()
 
     def make_lock(self, path: str, content: bytes) -> None:
