@@ -21,7 +21,7 @@ import numpy as np
 
 from native_io import FORMAT, Filter
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
+from rmqstore_spark.store.format.message import HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end
 from rmqstore_spark.store.format.units import BatchBuilder, Run
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.commitlog import SegmentReader, UnitSink
@@ -33,7 +33,8 @@ from rmqstore_spark.store.structures.tiered import Numbers, TieredQueue, unit_fi
 
 BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
 _PLACE, _PLACE_SIZE = 28, 8  # of the physicalOffset in a message
-_MAGIC, _MAGIC_AT = struct.pack(">I", FORMAT["MAGIC_V1"] & 0xFFFFFFFF)[:3], 4  # what both magics begin with
+_MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC_V1", "MAGIC_V2"))
+_MAGIC, _MAGIC_AT = _MAGICS[0][:3], 4  # what both begin with
 _ALL = (1 << 63) - 1
 
 Part = tuple[int, int]  # the flat offsets [start, stop)
@@ -324,7 +325,10 @@ class Brought:
                 if at >= stop:
                     return
                 if header is None:
-                    yield at, after, None, self._is_half(at, after, between, missing, claims)
+                    is_last = between.after is None and after == between.stop
+                    # What follows the last message is no part of the log, unless a reader would take it for one.
+                    is_half = reader.header(at) is not None if is_last else self._is_half(at, after, missing, claims)
+                    yield at, after, None, is_half
                     continue
                 is_again = self._is_own(header) and self._is_again(header, between, missing, kept_ones)
                 kept_ones.add(header.queue_offset)
@@ -396,10 +400,10 @@ class Brought:
             claims += zip(starts[are_asked].tolist(), ends[are_asked].tolist(), strict=True)
         return claims
 
-    def _is_half(self, at: int, after: int, between: _Between, missing: list[range] | None, claims: list[Part]) -> bool:
+    def _is_half(self, at: int, after: int, missing: list[range] | None, claims: list[Part]) -> bool:
         """Is what is no message half of one, and not a damaged one? If nothing is missing nothing was lost there. Of
         what is missing the units may lead elsewhere: then it was never brought."""
-        if missing is None or (between.after is None and after == between.stop):
+        if missing is None:
             return False
         is_claimed = any(start == at and stop <= after for start, stop in claims)
         return not is_claimed and len(claims) == sum(each.stop - each.start for each in missing)
@@ -518,7 +522,16 @@ def whole_at(reader: SegmentReader, at: int, end: int) -> Header | None:
         return None
     after = at + header.size
     is_followed = after == end or reader.header(after) is not None
-    return None if not is_followed and _has_head(reader, at + 1, after, end) else header
+    is_half = _goes_on_in_head(reader, at, after) if is_followed else _has_head(reader, at + 1, after, end)
+    return None if is_half else header
+
+
+def _goes_on_in_head(reader: SegmentReader, start: int, stop: int) -> bool:
+    """Does the text after the body of what looks like a message go on in another one's head? Two halves may by chance
+    be as long as the first one's message. The magic is no text."""
+    text = start + body_end(memoryview(reader.read(start, LONGEST_HEAD).ljust(LONGEST_HEAD, b"\0")))
+    found = reader.read(text, stop - text)
+    return any(magic in found for magic in _MAGICS)
 
 
 def _has_head(reader: SegmentReader, start: int, stop: int, end: int) -> bool:

@@ -4,6 +4,7 @@ A broker brings some messages, then writes their units; what is full is written 
 that starts goes on after the last unit of the queue, behind the last byte of its log. So a kill leaves:
     k  messages without units, which come again
     h  the same, and half of the next message
+    t  the same, and another one's half of it in the same file, which together are as long as it
     n  units without messages: those of a file that was full; the broker goes on with the messages after them
     f  units of a full file with some of their messages, and half of the next one
     K, H  as k and h, before any unit
@@ -82,6 +83,12 @@ class KilledQueue:
         for number in range(first, first + messages):
             self._bring(self._placed(number))
             self.whole.add(number)
+        if kind == "t":
+            begun = self._placed(first + messages)
+            missing = rng.randint(8, 60)  # less of a head is no head
+            self._bring(begun[:-missing])
+            if self._size < self._file_size:
+                self._bring(self._placed(first + messages)[:missing])
         if kind in "hHf":
             half = self._placed(first + messages)
             sizes = [rng.randrange(1, len(half)), len(half) - rng.randint(1, 30), rng.randint(1, 60)]

@@ -18,7 +18,7 @@ from support.following import Query
 from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError
 
-KINDS = ["okk", "okkh", "okkhn", "okkhnf", "kkkh"]
+KINDS = ["okk", "okkh", "okkhn", "okkhnf", "kkkh", "okkt"]
 TIERS = int(os.environ.get("RMQ_KILLED_TIERS", "1"))
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "body", "msgId", "storeTimestamp", "commitLogOffset"]
 # Each of these holds in more tiers, too: RMQ_KILLED_TIERS=100.
