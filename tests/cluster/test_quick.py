@@ -44,7 +44,10 @@ def test_each_machine_has_its_own_store(quick_machines: Machines) -> None:
     for host in HOSTS:
         shutil.copytree(path, machines.disks[host] / "broker")
     with machines.driver({"spark.task.maxFailures": "1"}) as driver:
-        found = driver(rows, str(path))
+        for _ in range(5):  # on a busy machine one executor may take all tasks before the other one has begun
+            found = driver(rows, str(path))
+            if len({host for _, host, _ in found}) > 1:
+                break
         assert sorted(keys for keys, _, _ in found) == sorted(f"k{number}" for number in range(600))
         assert {host for _, host, _ in found} == {"worker-1", "worker-2"}
         (package,) = {package for _, _, package in found}
