@@ -99,7 +99,7 @@ def _pieces(rows: pa.Table) -> Batches:
 
 def _up_to(most: int | None, batches: Batches) -> Batches:
     for batch in batches:
-        yield batch.slice(0, most)
+        yield batch if most is None else batch.slice(0, min(most, len(batch)))
         if most is not None:
             most -= min(most, len(batch))
             if not most:

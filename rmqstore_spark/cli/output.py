@@ -148,7 +148,7 @@ def _sort_key(schema: pa.Schema, text: str) -> tuple[str, str]:
 def first(batches: Batches, limit: int) -> Batches:
     """The first rows."""
     for batch in batches:
-        yield batch.slice(0, limit)
+        yield batch.slice(0, min(limit, batch.num_rows))
         limit -= min(limit, batch.num_rows)
         if not limit:
             return
