@@ -56,7 +56,7 @@ def in_order(schema: pa.Schema, batches: Batches, keys: Keys, most: int | None =
             nbytes = kept[0].nbytes
     ordered = runs.then(_first(kept, keys, most))
     del kept
-    yield from _up_to(most, ordered)
+    yield from first(ordered, most)
 
 
 def merged(schema: pa.Schema, runs: Iterable[Batches], keys: Keys) -> Batches:
@@ -97,7 +97,8 @@ def _pieces(rows: pa.Table) -> Batches:
         yield from (batch.slice(at, at_once) for at in range(0, len(batch), at_once))
 
 
-def _up_to(most: int | None, batches: Batches) -> Batches:
+def first(batches: Batches, most: int | None) -> Batches:
+    """The first rows; all if `most` is None."""
     for batch in batches:
         yield batch if most is None else batch.slice(0, min(most, len(batch)))
         if most is not None:

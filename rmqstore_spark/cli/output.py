@@ -17,7 +17,7 @@ from rmqstore_spark.cli.template import Template
 from rmqstore_spark.errors import OptionError, counted, one_line
 from rmqstore_spark.query.options import Use, check_columns, going_with
 from rmqstore_spark.read.run.damage_reports import Listener
-from rmqstore_spark.sorting import in_order
+from rmqstore_spark.sorting import first, in_order
 
 # The columns of messages in a table if none are named; the first ones fit into a terminal of 80 columns.
 MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId", "queueOffset"]
@@ -94,7 +94,7 @@ class Output:
             schema, batches = with_bodies(schema, batches, self.body or "")
             show_rows(schema, count.of(batches), most, is_wide=self.is_wide, last=last, width=width)
             return count.rows
-        some = count.of(first(batches, self.limit) if self.limit else batches)
+        some = count.of(first(batches, most))
         if self.path is None:
             self.write(kind, schema, some, sys.stdout.buffer, is_terminal=sys.stdout.isatty())
             return count.rows
@@ -143,15 +143,6 @@ def _sort_key(schema: pa.Schema, text: str) -> tuple[str, str]:
     if pa.types.is_nested(schema.field(name).type):
         raise OptionError(f"--sort {text}: this column has no order; name another one")
     return name, "descending" if text.startswith("-") else "ascending"
-
-
-def first(batches: Batches, limit: int) -> Batches:
-    """The first rows."""
-    for batch in batches:
-        yield batch.slice(0, min(limit, batch.num_rows))
-        limit -= min(limit, batch.num_rows)
-        if not limit:
-            return
 
 
 def found_code(rows: int, paths: Sequence[str], given: dict[str, str], damage: Listener, what: str = "") -> int:

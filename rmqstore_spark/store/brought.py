@@ -529,8 +529,9 @@ def whole_at(reader: SegmentReader, at: int, end: int) -> Header | None:
 def _goes_on_in_head(reader: SegmentReader, start: int, stop: int) -> bool:
     """Does the text after the body of what looks like a message go on in another one's head? Two halves may by chance
     be as long as the first one's message. The magic is no text."""
-    text = start + body_end(memoryview(reader.read(start, LONGEST_HEAD).ljust(LONGEST_HEAD, b"\0")))
-    found = reader.read(text, stop - text)
+    head = bytes(reader.seen(start, LONGEST_HEAD)).ljust(LONGEST_HEAD, b"\0")
+    text = start + body_end(memoryview(head))
+    found = bytes(reader.seen(text, stop - text))
     return any(magic in found for magic in _MAGICS)
 
 

@@ -279,7 +279,7 @@ class LogEnd:
         size = reader.data_end() - start
         if size > _SHORT:
             return False
-        reader.hold(start, size + FORMAT["SMALLEST_UNIT"])
+        reader.load(start, size + FORMAT["SMALLEST_UNIT"])
         return True
 
     def _walk_from_hint(self, started: int) -> _Stop | None:

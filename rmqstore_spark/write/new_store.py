@@ -17,7 +17,7 @@ from rmqstore_spark.write.build.logfiles import LogWriter
 from rmqstore_spark.write.build.other_files import OtherFile, put_others
 from rmqstore_spark.write.build.placing import Placing
 from rmqstore_spark.write.build.staging import Chunk
-from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.store_files import ConfigFiles, StoreFiles
 from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import Target, check_can_exchange, check_kinds, make_root
 from rmqstore_spark.write.fs import disk
@@ -57,10 +57,6 @@ class NewStore:
     mode: int = 0o777
     others: Sequence[OtherFile] = ()
     later: Mapping[int, int] = field(default_factory=dict)
-
-
-# The files of config/, by name; a large one in parts.
-ConfigFiles = Mapping[str, bytes | Iterable[bytes]]
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from dataclasses import replace
 import click
 
 from rmqstore_spark.cli.command import command
-from rmqstore_spark.cli.output import Batches, Output, first, found_code
+from rmqstore_spark.cli.output import Batches, Output, found_code
 from rmqstore_spark.cli.parameters import body_options, one_path, options_for, output_options
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.query.options import MESSAGES, Use
 from rmqstore_spark.read.run.damage_reports import listening
+from rmqstore_spark.sorting import first
 
 
 @command(
@@ -48,7 +49,7 @@ def _show(batches: Batches, limit: int | None) -> int:
 
     out = console()
     count = 0
-    for batch in first(batches, limit) if limit else batches:
+    for batch in first(batches, limit or None):
         for row in rows_of(batch, is_for_people=True):
             if count:
                 out.print()

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
-from rmqstore_spark.cli.output import Output, first, say_nothing, sorted_by
+from rmqstore_spark.cli.output import Output, say_nothing, sorted_by
 from rmqstore_spark.cli.parameters import output_options, some_paths, table_options
-from rmqstore_spark.sorting import WaitingRows
+from rmqstore_spark.sorting import WaitingRows, first
 from rmqstore_spark.tables.registry import table
 
 _OF = table("usage")
@@ -41,7 +41,7 @@ def usage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
         most = None if output.most_shown is None else output.most_shown + 1
         # Here, as it may be by a column that is not shown as it is.
         some = iter(rows) if output.sort is None else sorted_by(schema, iter(rows), output.sort, most)
-        found = pa.Table.from_batches(some if most is None else first(some, most), schema)
+        found = pa.Table.from_batches(first(some, most), schema)
         width = screen_width(output.is_wide)
         shown = with_shares(found, totals, given.get("by", "topic"), width)
         replace(output, sort=None).put(shown.schema, iter(shown.to_batches()), width=width)

@@ -19,6 +19,7 @@ from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
+    ALL_MEMBERS,
     LOGIC_QUEUES,
     MEMBERS,
     OFFSETS,
@@ -32,8 +33,9 @@ from rmqstore_spark.store.structures.config import (
 )
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, sound_offsets
 from rmqstore_spark.store.structures.rocksdb_popped import POPPED
+from rmqstore_spark.write.build.store_files import ConfigFiles
 from rmqstore_spark.write.build.topics import merge
-from rmqstore_spark.write.new_store import ConfigFiles, Ends
+from rmqstore_spark.write.new_store import Ends
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +43,6 @@ logger = logging.getLogger(__name__)
 _TAKEN_OVER = ("subscriptionGroup.json", "messageRequestMode.json")
 _FILTERS, _STATIC = _OF_ONE = ("consumerFilter.json", STATIC_TOPICS)
 _BY_TOPIC = {"topics.json", *OFFSETS, "messageRequestMode.json", "consumerOrderInfo.json", *_OF_ONE}
-_MEMBERS = {**MEMBERS, _STATIC: LOGIC_QUEUES}
 _GROUP_OFFSETS = "option 'groupOffset'"
 _FILES = (
     "topics.json",
@@ -121,17 +122,17 @@ class Config:
             return self
         tables = {}
         for name, table in self.tables.items():
-            entries = table.get(_MEMBERS[name])
+            entries = table.get(ALL_MEMBERS[name])
             if name in _BY_TOPIC and isinstance(entries, dict):
                 kept = {key: entry for key, entry in entries.items() if key.partition("@")[0] not in topics}
-                table = {**table, _MEMBERS[name]: kept}
+                table = {**table, ALL_MEMBERS[name]: kept}
             tables[name] = table
         large = {name: of.only({topic for _, topic in of} - {*topics}) for name, of in self.large.items()}
         return replace(self, tables=tables, large=large)
 
     def member(self, name: str) -> Table:
         """The object that readers take from a file."""
-        found: Table = self.tables[name].get(_MEMBERS[name], {})
+        found: Table = self.tables[name].get(ALL_MEMBERS[name], {})
         return found
 
     @property

@@ -130,7 +130,7 @@ class SegmentReader:
         """read(), but from memory where the bytes are in the window."""
         return self._window.seen(at, size)
 
-    def hold(self, at: int, size: int) -> None:
+    def load(self, at: int, size: int) -> None:
         """Have bytes in memory, as many as the file has, so that the steps over their units take one request."""
         self._window.load(at, size)
 

@@ -47,6 +47,7 @@ MEMBERS = {
 }
 OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")  # with light queues (enableLmq) the second has all of them
 STATIC_TOPICS, LOGIC_QUEUES = "topicQueueMapping.json", "topicQueueMappingInfoMap"  # by topic: its logic queues
+ALL_MEMBERS = {**MEMBERS, STATIC_TOPICS: LOGIC_QUEUES}  # also of the file that no command makes anew
 # The files that a broker may have in RocksDB instead.
 _PARTS: dict[str, Part] = {
     "topics.json": "topics",
@@ -260,7 +261,7 @@ def _check_shape(name: str, table: Table) -> None:
     Raises:
         ValueError: the part has another form.
     """
-    member = LOGIC_QUEUES if name == STATIC_TOPICS else MEMBERS.get(name)
+    member = ALL_MEMBERS.get(name)
     found = {} if member is None else table.get(member, {})
     if not isinstance(found, dict):
         raise ValueError(f"expected an object as {member}, found {type(found).__name__}")

@@ -137,19 +137,19 @@ def hold(proofs: Sequence[Proof], files: Files) -> None:
 
     if not proofs:  # of each segment that the plan itself reads
         return
-    of_files: dict[str, list[Proof]] = {}
+    together: dict[str | tuple[str, int], list[Proof]] = {}  # those of one file on a disk
     for proof in proofs:
-        if proof.pin is None:
-            of_files.setdefault(proof.path, []).append(proof)
+        together.setdefault(proof.path if proof.pin is None else proof.place, []).append(proof)
 
     def hold_some(some: list[Proof]) -> None:
+        if some[0].pin is not None:
+            files.hold(some[0].path, some[0].pin)
+            return
         for proof, found in zip(some, _found(some, files), strict=True):
             if found is not None:
                 raise _differs(proof, found, files)
 
-    pins = [(proof.path, proof.pin) for proof in proofs if proof.pin is not None]
-    files.schedule.mapped(hold_some, list(of_files.values()))
-    files.schedule.mapped(lambda pinned: files.hold(*pinned), pins)
+    files.schedule.mapped(hold_some, together.values())
 
 
 def _found(proofs: list[Proof], files: Files) -> list[str | None]:

@@ -19,6 +19,9 @@ from rmqstore_spark.write.build.tails import Queue
 from rmqstore_spark.write.build.target import Target
 from rmqstore_spark.write.fs.disk import Tree
 
+# The files of config/, by name; a large one in parts.
+ConfigFiles = Mapping[str, bytes | Iterable[bytes]]
+
 
 class StoreFiles:
     """Makes these files. A context manager.
@@ -129,8 +132,8 @@ class StoreFiles:
         has_lost = record.has_lost or self.queues.has_lost
         times.put(self._tree, self._new, replace(record, has_lost=has_lost))
 
-    def put_config(self, files: Mapping[str, bytes | Iterable[bytes]]) -> None:
-        """Make files in config/, by name. A large one may come in parts."""
+    def put_config(self, files: ConfigFiles) -> None:
+        """Make files in config/."""
         directory = os.path.join(self._new, "config")
         self._tree.make_directory(directory)
         for name, text in files.items():
