@@ -63,6 +63,11 @@ def test_rows_are_what_a_consumer_gets(tmp_path: Path) -> None:
     assert len(rows) == MOVED + ALONE + 9
     queues = Store(root).logicqueues(["logicQueueId", "queueId", "maxLogicOffset"]).to_pylist()
     assert max(row["maxLogicOffset"] for row in queues if row["logicQueueId"] == 0) == MOVED + 9
+    # What the broker stores counts in its own queues, and nothing of it is wrong.
+    offsets = Store(root).offsets(["queueId", "consumerOffset", "lag"], subscribe=TOPIC).to_pylist()
+    assert {1: ALONE, 2: 9}.items() <= {row["queueId"]: row["consumerOffset"] for row in offsets}.items()
+    assert not any(row["lag"] for row in offsets)
+    assert [row for row in Store(root).check().to_pylist() if row["area"] == "offsets"] == []
     # On a copy the group goes on where it was, in the same logic queue.
     Store(root).copy(tmp_path / "copy")
     more = [{"topic": TOPIC, "queueId": 2, "body": b"more", "keys": f"more-{number}"} for number in range(3)]

@@ -68,7 +68,7 @@ ABOUT_KINDS = {
     "read.plan.joined": {"tiered", "tiered_log"},  # option `tiered`
     "read.run.dispatched": {"light_queues"},  # column multiDispatch
     "read.run.logic_offsets": {"static_topics"},  # columns of logic queues
-    "tables.check.config": {"epochs"},  # whether that file is as a broker writes it
+    "tables.check.config": {"epochs", "static_topics"},  # whether that file is as a broker writes it
     "tables.check.queue_logs": {
         "compaction",
         "compaction_log",

@@ -13,7 +13,7 @@ from oracle import reference
 from oracle.stores import StoreBuilder
 from support import flavours, reading
 
-from rmqstore_spark import Store
+from rmqstore_spark import Store, write_store
 from rmqstore_spark.store.structures import epochs
 from rmqstore_spark.store.structures.static_topics import static_parts
 
@@ -177,6 +177,47 @@ def test_the_mapping_that_a_broker_wrote(tmp_path: Path) -> None:
         (row["logicQueueId"], row["logicOffset"]) for row in messages
     ]
     assert sum(row["maxLogicOffset"] or 0 for row in rows) == len(messages)
+
+
+def test_check_judges_groups_by_the_queues_of_the_broker(static_store: Path) -> None:
+    """Of a logic queue only by the last part where the group has an offset: that is what a broker asks for."""
+    in_0, in_2 = (len(reading.read(static_store, assign=f'{{"St": [{number}]}}')) for number in (0, 2))
+
+    def found(offsets: dict[int, int]) -> list[tuple[str, int]]:
+        table = {"offsetTable": {"St@g": {str(number): offset for number, offset in offsets.items()}}}
+        (static_store / "config" / "consumerOffset.json").write_text(json.dumps(table))
+        rows = Store(static_store).check().to_pylist()
+        return [(row["problem"], row["queueId"]) for row in rows if row["area"] == "offsets"]
+
+    assert found({0: in_0, 2: in_2}) == []
+    assert found({2: in_2 + 1}) == [("offsetAheadOfQueue", 2)]
+    assert found({2: 104 + in_2}) == [("offsetAheadOfQueue", 2)]  # no logic offset is stored
+    assert found({0: in_0 + 1}) == [("offsetAheadOfQueue", 0)]
+    assert found({0: in_0 + 1, 2: in_2}) == []  # passed
+    assert found({9: 5}) == [("offsetWithoutQueue", 9)]  # of no logic queue
+
+
+@pytest.mark.parametrize("has_backup", [True, False])
+def test_check_tells_of_a_broken_mapping(static_store: Path, has_backup: bool) -> None:
+    path = static_store / "config" / "topicQueueMapping.json"
+    if has_backup:
+        path.with_name(f"{path.name}.bak").write_bytes(path.read_bytes())
+    path.write_text(path.read_text()[:-9])
+    found = [row for row in Store(static_store).check().to_pylist() if row["file"] == str(path)]
+    assert [row["problem"] for row in found] == ["oldConfig" if has_backup else "brokenConfig"]
+    assert "rebuild" not in found[0]["advice"]  # which makes no mapping
+
+
+def test_config_from_says_that_logic_queues_stay(
+    static_store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (static_store / "config" / "topics.json").write_text('{"topicConfigTable":{"St":{"readQueueNums":4}}}')
+    for topic, is_told in ("St", True), ("Other", False):
+        caplog.clear()
+        rows = Store(static_store).messages(subscribe=topic).read_all()
+        write_store(tmp_path / f"of {topic}", rows, configFrom=str(static_store))
+        assert ("does not have their logic queues" in caplog.text) == is_told
+        assert not (tmp_path / f"of {topic}" / "config" / "topicQueueMapping.json").exists()
 
 
 def test_a_hostile_mapping_gives_no_error(static_store: Path, rng: random.Random) -> None:

@@ -9,11 +9,10 @@ import numpy as np
 from rmqstore_spark.store.format.system_topics import is_brokers_own
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
+    ALL_MEMBERS,
     DEFAULT_QUEUES,
-    LOGIC_QUEUES,
     MEMBERS,
     OFFSETS,
-    STATIC_TOPICS,
     Looked,
     Table,
     is_count,
@@ -26,6 +25,7 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, sound_offsets
 from rmqstore_spark.store.structures.epochs import epochs_of
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+from rmqstore_spark.store.structures.static_topics import LogicPart
 from rmqstore_spark.tables.check.layout import has_queues
 from rmqstore_spark.tables.check.problems import CONFIG_CALL, Finding
 
@@ -35,6 +35,11 @@ _TOO_LARGE = (
     "the file is too large to be parsed here, and a broker may well take it: see with another tool whether it is JSON; "
     f"if it is not, move it away, and {CONFIG_CALL} takes its .bak, or what else tells of it"
 )
+_BY_HAND = (
+    "a broker starts without the contents of this file, or not at all: bring it back, or consumers of static topics "
+    "lose their place"
+)
+_BACKUP_BY_HAND = "the backup may be older: where it is right, copy it to where the file should be"
 
 # Topic, group, and the group's offsets by queueId.
 _Entry = tuple[str, str, Iterable[tuple[int, int]]]
@@ -56,19 +61,21 @@ def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
 
 def check_config_files(store: Snapshot) -> Iterator[Finding]:
     """Files of config/, and epochs, that cannot be read."""
-    looks = {name: _look(store, name) for name in MEMBERS if name not in store.sound_offsets}
+    looks = {name: _look(store, name) for name in ALL_MEMBERS if name not in store.sound_offsets}
     for name, look in looks.items():
         path = os.path.join(store.root, "config", name)
         if look.why_not is not None:
             # Offsets are read whatever their size, but not in any form.
             problem = "notLookedAt" if look.is_too_large and name not in OFFSETS else "brokenConfig"
-            advice = _TOO_LARGE if look.is_too_large else None
+            advice = _TOO_LARGE if look.is_too_large else _BY_HAND if name not in MEMBERS else None
             yield Finding(problem, path, expected="what a broker writes", found=look.why_not, advice=advice)
     for name, look in looks.items():
         if look.backup is not None:
             found, age = look.backup
             path = os.path.join(store.root, "config", name)
-            yield Finding("oldConfig", path, expected="a file", found=f"{found}; a broker takes {name}.bak, {age}")
+            advice = None if name in MEMBERS else _BACKUP_BY_HAND
+            told = f"{found}; a broker takes {name}.bak, {age}"
+            yield Finding("oldConfig", path, expected="a file", found=told, advice=advice)
     for path, why in epochs_of(store.root, store.files).wrong:
         yield Finding("brokenEpochs", path, expected="what a broker writes", found=why)
 
@@ -116,24 +123,39 @@ def _topics(store: Snapshot) -> Iterator[Finding]:
 
 def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
     bounds = _BoundsOfQueues(store, log_start)
-    # Consumers of a static topic count in other numbers (TopicQueueMappingManager).
-    mapped = member_of(store.root, STATIC_TOPICS, LOGIC_QUEUES, store.files)
+    parts = _parts_here(store)
     for name in OFFSETS:
         path = os.path.join(store.root, "config", name)
         sound = sound_offsets(path, store.files, are_all=True) if name in store.sound_offsets else None
         table = {} if sound is not None else member_of(store.root, name, "offsetTable", store.files)
         topics = {key.partition("@")[0] for key in table} if sound is None else {topic for _, topic in sound}
-        bounds.look_up(topics - mapped.keys())
+        bounds.look_up(topics)
         for topic, group, offsets in _parsed(table) if sound is None else _streamed(sound):
-            if topic in mapped:
-                continue
             queues = {queue.queue_id: queue for queue in store.queues.all_of_topic(topic)}
-            for queue_id, offset in offsets:
+            for queue_id, offset in _asked_for(offsets, parts[topic]) if topic in parts else offsets:
                 finding = _offset(queues.get(queue_id), offset, bounds)
                 if finding is not None:
                     problem, expected = finding
                     found = f"{offset} of group {group}"
                     yield Finding(problem, path, None, None, topic, queue_id, offset, expected, found)
+
+
+def _parts_here(store: Snapshot) -> dict[str, list[LogicPart]]:
+    """By static topic the parts of its logic queues that are in this broker, each queue's in their order."""
+    found: dict[str, list[LogicPart]] = {}
+    for part in store.static_parts:
+        if part.is_here:
+            found.setdefault(part.topic, []).append(part)
+    return found
+
+
+def _asked_for(offsets: Iterable[tuple[int, int]], parts: list[LogicPart]) -> Iterator[tuple[int, int]]:
+    """A group's offsets in a static topic that a broker asks for. They count in the broker's own queues, not in logic
+    ones (ConsumerManageProcessor), and of a logic queue it takes that of the last part where the group has one."""
+    known = dict(offsets)
+    last = {part.logic_queue_id: part.queue_id for part in parts if part.queue_id in known}
+    passed = {part.queue_id for part in parts} - {*last.values()}
+    return ((queue_id, offset) for queue_id, offset in known.items() if queue_id not in passed)
 
 
 def _parsed(table: Table) -> Iterator[_Entry]:

@@ -4,10 +4,12 @@ come along. Queue offsets are given anew; each group goes on where it was.
 A group's offset names the next message of a queue. Tasks count the rows before that message, and the count is the new
 offset. For that the rows of each queue have to come in the order of the queue. Delay levels have such an offset, too
 (delayOffset.json). The broker's records of transactions, timers and pops name messages by offsets that are given anew:
-such topics are refused here; Store.copy copies them.
+such topics are refused here; Store.copy copies them. So are the logic queues of static topics parts of queues by their
+offsets: they do not come along, and a warning says so.
 """
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark.errors import NotAStoreError, OptionError
+from rmqstore_spark.errors import NotAStoreError, OptionError, one_line
 from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.store.format.by_queue import Integers, by_queue
 from rmqstore_spark.store.format.message import are_queued
@@ -28,6 +30,8 @@ from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets, so
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.layout import find_store, place_to_write
 from rmqstore_spark.write.build.tails import Queue
+
+logger = logging.getLogger(__name__)
 
 NEEDED = ("topic", "queueId", "queueOffset")  # columns
 _REFUSED = (*TRANSACTION_TOPICS, TIMER_TOPIC)
@@ -44,6 +48,7 @@ class ConfigFrom:
         groups: the contents of subscriptionGroup.json.
         offsets: of groups, by (group, topic) and queueId.
         delays: the offsets of delay levels.
+        mapped: the static topics.
     """
 
     root: str
@@ -51,6 +56,7 @@ class ConfigFrom:
     groups: Table
     offsets: OffsetsByName | ConsumerOffsets
     delays: dict[int, int]
+    mapped: frozenset[str]
 
     @classmethod
     def of(cls, root: str) -> "ConfigFrom":
@@ -80,7 +86,8 @@ class ConfigFrom:
             )
         offsets = _offsets([understood[name] for name in config.OFFSETS])
         delays = config.offsets_by_number(members["delayOffset.json"])
-        return cls(root, topics, tables["subscriptionGroup.json"], offsets, delays)
+        mapped = frozenset(config.member_of(root, config.STATIC_TOPICS, config.LOGIC_QUEUES, files.unlinked()))
+        return cls(root, topics, tables["subscriptionGroup.json"], offsets, delays, mapped)
 
     def positions(self) -> dict[Queue, tuple[int, ...]]:
         """The offsets in each queue that must be known in the new store, ascending."""
@@ -101,6 +108,7 @@ class ConfigFrom:
         """
         new = {queue: rows.before(queue, offsets) for queue, offsets in self.positions().items()}
         written = set(topics)
+        self._say_what_stays(written)
         groups = {
             f"{topic}@{group}": {str(queue_id): new[topic, queue_id][offset] for queue_id, offset in queues.items()}
             for (group, topic), queues in self.offsets.items()
@@ -113,6 +121,14 @@ class ConfigFrom:
             delays = {str(level): new[SCHEDULE_TOPIC, level - 1][offset] for level, offset in self.delays.items()}
             found["delayOffset.json"] = {"offsetTable": delays}
         return {name: json.dumps(table, indent="\t").encode() for name, table in found.items()}
+
+    def _say_what_stays(self, written: set[str]) -> None:
+        if written & self.mapped:
+            logger.warning(
+                "option 'configFrom': %s: static topics: rows get other queue offsets, so the new store does not have "
+                "their logic queues and offsets; a copy has them (Store.copy, rmqstore copy)",
+                one_line(self.root),
+            )
 
 
 def _understood(root: str, name: str) -> Table | ConsumerOffsets:
