@@ -23,6 +23,7 @@ from rmqstore_spark.store.structures.config import (
 )
 from rmqstore_spark.store.structures.consumer_offsets import Consumed, ConsumerOffsets, consumed, consumed_in_rocksdb
 from rmqstore_spark.store.structures.entries import Entry, Marks
+from rmqstore_spark.store.structures.epochs import epochs_of
 from rmqstore_spark.store.structures.kinds import KINDS, Kind, Part, kind_with, kinds_in, marks_of
 from rmqstore_spark.store.structures.layout import Layout, find_store
 from rmqstore_spark.store.structures.past_damage import PastDamage
@@ -108,6 +109,12 @@ class StoreRef:
     def static_parts(self) -> list[LogicPart]:
         """The parts of the queues of static topics, as the broker knows them."""
         return static_parts(self.root, self.files)
+
+    @kept
+    def term_starts(self) -> list[int]:
+        """The physical offsets at which a new master of a broker in controller mode went on: up to there a master that
+        comes back cuts its log. Ascending."""
+        return sorted({epoch.start for epoch in epochs_of(self.root, self.files).epochs})
 
     def has_in_files(self, part: Part) -> bool:
         """Does a broker keep this part of the store in files?"""

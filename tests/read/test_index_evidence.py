@@ -13,6 +13,7 @@ import pytest
 from oracle import reference
 from oracle.aged_stores import aged_store
 from oracle.damage import DAMAGES
+from oracle.stores import StoreBuilder
 from support import reading
 
 from rmqstore_spark.read.plan.index_evidence import begin_look_up
@@ -102,3 +103,41 @@ def _words(row: dict[str, Any]) -> set[str]:
 
 def _ids(row: dict[str, Any]) -> set[str]:
     return {row["msgId"]}
+
+
+@pytest.mark.parametrize("cuts", [[], [(20, 10)], [(20, 25)], [(8, 12), (30, 12)], [(8, 30), (24, 12)]])
+def test_a_master_that_came_back_has_cut_its_log(
+    cuts: list[tuple[int, int]], tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its index has what was cut, and nothing else before the log is as long as it was. All within one file."""
+    index, log = reference.Index(50, 400), tmp_path / "log"
+    store = StoreBuilder(log, segment_size=64 * 1024)
+    ends = [store.end]
+
+    def grow(builder: StoreBuilder, name: str, count: int) -> None:
+        for number in range(count):
+            size = 40 if name == "kept" else 60  # so that what was cut ends where no message of the log does
+            key = f"{name}-{number}"
+            builder.append(keys=key, msg_id=f"id-{key}", body=rng.randbytes(size))
+            last = builder.messages[-1]
+            index.put(last.topic, [f"id-{key}", key], last.position, last.store_timestamp)
+
+    for number, (before, lost) in enumerate([*cuts, (60, 0)]):
+        grow(store, f"kept-{number}", before)
+        ends.append(store.end)
+        gone = StoreBuilder(tmp_path / f"gone-{number}", segment_size=64 * 1024)
+        gone.end, gone.now = store.end, store.now + 5000
+        grow(gone, "lost", lost)
+        store.now += 60_000
+    store.close()
+    (log / "index").mkdir()
+    ((number, file),) = index.files
+    file.save(log / "index" / f"{20240101000000000 + number}")
+    lines = "".join(f"{epoch}-{start}\n" for epoch, start in enumerate(ends[:-1], 1))
+    (log / "epochFileCheckpoint").write_text(f"{len(ends) - 1}\n0\n{lines}")
+    found_in_all = 0
+    for row in reference.read_store(log):
+        found = looked_up(log, Files(), 1, monkeypatch, key=row["keys"])
+        assert found is not None
+        found_in_all += assert_nothing_is_hidden(found, {row["commitLogOffset"]})
+    assert found_in_all >= 50 or len(cuts) > 1

@@ -11,9 +11,13 @@ missing between the two, so the header need not be checked against the file's fi
 which those of a broker never do. The remaining reads are the header, the last item, a slot with its chain, one read of
 the log and, for a message in a segment that is not the last, the proof that it is live (store/live_log.py).
 
-The limits of the proof: after a truncation a broker indexes nothing before the log is as long as it was. If it became
-so within one file, the items on both sides prove that file, and the messages between them are in no index. Nor is a
-message noticed that was lost in the truncation and came again at the same place with a key and a second of the old one.
+After a truncation a broker indexes nothing before the log is as long as it was, and what it had indexed stays. If the
+log became so within one file, the items on both sides prove that file, and the messages between them are in no index.
+In controller mode the broker's files say where that may be: a master that comes back cuts its log where the next one's
+term began. So an item is proved there, too, and where it is not, nothing is believed up to the next one that is.
+
+The limits of the proof: a truncation within one file that no term tells of is not noticed. Nor is a message noticed
+that was lost in the truncation and came again at the same place with a key and a second of the old one.
 Nor is a lost file, if the next one's header lies in its first position and its first time as if it came right after the
 one before.
 """
@@ -66,16 +70,22 @@ class Known:
     only.
 
     Attributes:
+        path: the file that says so; of two together, the later one.
         first: the physical offset of the message before `start`, which proves it.
         followed_by: where the file that surely comes next begins, if there is one: with the message at `stop`, or the
             next one.
     """
 
+    path: str
     start: int
     stop: int
     positions: Positions
     first: int
     followed_by: tuple[int, ...]
+
+    def within(self) -> "Known":
+        """The same with positions from start to stop only."""
+        return replace(self, positions=self.positions[(self.start <= self.positions) & (self.positions < self.stop)])
 
 
 class Join:
@@ -112,7 +122,9 @@ class Join:
                 is_next = are_in_order and None not in ends and header.begin_position in followed
                 if ends[1] is not None:
                     followed |= {header.end_position, ends[1]}
-                known += self._known(path, header, ends, is_next)
+                known += itertools.chain.from_iterable(
+                    self._without_cut(header, each) for each in self._known(path, header, ends, is_next)
+                )
             except RmqStoreError as error:
                 unused.append(f"index: {error}")
             except NoIndexError as error:
@@ -165,7 +177,27 @@ class Join:
         # No file of only one message can lie between two files that are larger than any message.
         if is_ended and is_asked and file is not None and header.index_count >= file.items > _MOST_KEYS:
             followed_by = last, after or last
-        return [Known(start, last, positions, first, followed_by)]
+        return [Known(path, start, last, positions, first, followed_by)]
+
+    def _without_cut(self, header: Header, known: Known) -> list[Known]:
+        """What is known of a file, without what it may lack because the broker cut its log at the start of a term.
+
+        Raises:
+            NoIndexError: the file has become shorter.
+            RmqStoreError: the file cannot be read.
+        """
+        terms = [start for start in self._store.term_starts if known.start <= start < known.stop]
+        look_up = self._look_ups.get(known.path) if terms else None
+        if not isinstance(look_up, LookUp):
+            return [known]  # or it was not asked, as its times are not selected
+        with IndexReader(known.path, self._store.files, header) as reader:
+            proof = _Proof(self._store, reader, look_up.file)
+            lacking = [proof.cut(start, stop) for start, stop in itertools.pairwise([*terms, known.stop])]
+        found = [known]
+        for start, stop in (each for each in lacking if each is not None):
+            *found, last = found
+            found += [replace(last, stop=start, followed_by=()), replace(last, start=stop, first=stop)]
+        return [each.within() for each in found if each.start < each.stop]
 
     def _unit(self, position: int) -> LiveUnit | None:
         """The live message at a physical offset."""
@@ -255,6 +287,15 @@ class _Proof:
             return None
         return self._item(first).position, self._item(last).position
 
+    def cut(self, start: int, stop: int) -> tuple[int, int] | None:
+        """The part of the log, of that between two physical offsets, of which a broker that cut its log at `start` has
+        indexed nothing: up to the first proved item. None where it has not cut it."""
+        first, after = self._first_from(start), self._first_from(stop)
+        if first < after and self._is_proved(first):
+            return None
+        number = self._search(first, after - 1, self._is_proved)
+        return start, self._item(number).position if number < after else stop
+
     def _last(self, first: int, last: int) -> int:
         """The number of the last proved item, 0 where there is none. The last item before the tail in which the file
         ends is tried first: mostly nothing but the tail is unsure."""
@@ -275,6 +316,11 @@ class _Proof:
                 return number
         number = self._search(first, last, self._is_proved)
         return number if number <= last else 0
+
+    def _first_from(self, position: int) -> int:
+        """The number of the first item at a physical offset or after it."""
+        last = self._file.header.index_count - 1
+        return self._search(1, last, lambda number: self._item(number).position >= position)
 
     @staticmethod
     def _search(first: int, last: int, is_after: Callable[[int], bool]) -> int:
