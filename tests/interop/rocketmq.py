@@ -156,6 +156,7 @@ class Broker:
     main: str = "org.apache.rocketmq.broker.BrokerStartup"
     archives: bool = False  # whether to make archives of classes at the end, where there are none
     beside: Broker | None = None  # whose namesrv it uses
+    naming: Mapping[str, Any] = field(default_factory=dict)  # settings of its namesrv
 
     def __post_init__(self) -> None:
         self.runtime = runtime(self.version)
@@ -193,6 +194,11 @@ class Broker:
             self.kill()
 
     @property
+    def address(self) -> str:
+        """While it runs."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
     def namesrv_address(self) -> str:
         return f"127.0.0.1:{self._namesrv_port}"
 
@@ -217,6 +223,7 @@ class Broker:
                 "listenPort": self._namesrv_port,
                 "bindAddress": "127.0.0.1",
                 "kvConfigPath": self.home / "kv.json",
+                **self.naming,
             }
             conf.write_text(_properties(given))
             main = "org.apache.rocketmq.namesrv.NamesrvStartup"
@@ -327,7 +334,7 @@ class Broker:
             broker.stop()
 
     def client(self) -> Client:
-        arguments = (self.namesrv_address, self.name, f"127.0.0.1:{self._port}")
+        arguments = (self.namesrv_address, self.name, self.address)
         process = self._spawn("client", self.runtime.broker, "interop.Client", *arguments, pipes=True)
         client = Client(process)
         self._clients.append(client)
