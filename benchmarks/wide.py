@@ -3,7 +3,9 @@ to whoever plans a read.
 
 In each segment, or in one of several, a queue has one small message. Half of a segment's messages are at its start and
 half at its end, in any order. Between them are large ones whose bodies are holes, which read as zeros: segments are
-full as a real log's are, but for the last one, and may be cut in many places. One topic has seven messages in all.
+full as a real log's are, but for the last one, and may be cut in many places. In the last one a little stands in each
+64 KiB of such a body, as no real body is megabytes of zeros, which look like the log's end. One topic has seven
+messages in all.
 Index files are as full as a broker leaves them: four items for each slot.
 """
 
@@ -49,7 +51,7 @@ from generate import (
     write_topics,
 )
 
-FORMAT = 1  # raise it when the same arguments give other bytes, so that kept stores are written anew
+FORMAT = 2  # raise it when the same arguments give other bytes, so that kept stores are written anew
 QUEUES_OF_TOPIC = 5
 QUEUES_OF_GROUP = 500
 SMALL_TOPIC = "SmallTopic"  # with one queue
@@ -58,6 +60,7 @@ LARGE_TOPIC = "LargeTopic"  # of what fills the segments; it has one queue
 LARGE_OF_SEGMENT = 32
 LARGE_OF_LAST = 2  # in the log's last segment, which is not full
 ITEMS_OF_SLOT = 4
+MARK, MARKS_APART = b"x", 64 * 1024  # what stands in large bodies of the last segment, and how far apart in its file
 STORE_HOST = bytes((192, 0, 2, 100)) + (10911).to_bytes(4, "big")
 UNIQ_PREFIX = "C0000201000118B4AAC2"  # of each UNIQ_KEY, before 12 digits
 UNIQ_DIGITS, KEY_DIGITS = 12, 10
@@ -247,9 +250,24 @@ def _write_segment(directory: Path, shape: Shape, part: _Part, is_last: bool) ->
         at, end = int(part.position[i]) - start, int(part.position[i] + part.size[i]) - start
         os.pwrite(fd, units[i, : HEADER.size].tobytes(), at)
         os.pwrite(fd, units[i, TAIL_AT:].tobytes(), end - len(TEMPLATE) + TAIL_AT)
+        if is_last:
+            _mark_body(fd, at, end - at - len(TEMPLATE) + len(BODY))
     if not is_last:
         os.pwrite(fd, BLANK.pack(BLANK.size, MAGIC_BLANK), shape.segment_size - BLANK.size)
     os.close(fd)
+
+
+def _mark_body(fd: int, message: int, length: int) -> None:
+    """Write a little into a body of zeros, and its checksum.
+
+    Args:
+        message, length: the message's place in the file, and the bytes of its body.
+    """
+    at, body = message + HEADER.size, bytearray(length)
+    for mark in range(-at % MARKS_APART, length, MARKS_APART):
+        body[mark : mark + 1] = MARK
+        os.pwrite(fd, MARK, at + mark)
+    os.pwrite(fd, struct.pack(">I", zlib.crc32(body) & 0x7FFFFFFF), message + BODY_CRC_AT)
 
 
 def _units(shape: Shape, part: _Part) -> npt.NDArray[np.uint8]:

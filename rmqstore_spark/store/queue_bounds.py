@@ -8,9 +8,11 @@ broker does not know them either.
 
 import functools
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from rmqstore_spark.store.structures.rocksdb_ends import RecordEnds
 
 _QUEUES_AT_ONCE = 4096  # queues whose messages are looked up together, so that the log is read in its order
-_QUEUES_EARLY = 512  # queues whose units are asked for early: their pages are all kept until they are read
 _BLOCK = 4096  # bytes: disk space is mostly allocated in such blocks
 
+_Item = TypeVar("_Item")
 _Longs = npt.NDArray[np.int64]
 _Ints = npt.NDArray[np.int32]
 _Flags = npt.NDArray[np.bool_]
@@ -229,12 +231,9 @@ def queue_bounds(
         evidence: answers of the log about units, shared with callers that ask more.
     """
     remaining = iter(queues)
-    evidence = UnitEvidence(store) if evidence is None else evidence
-    while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
-        found = _Found(store, some, evidence, UnitNumbers.nothing(len(some)))
-        for row in range(len(some)):
-            yield found.bounds(row)
-        evidence.forget()
+    some = iter(lambda: list(itertools.islice(remaining, _QUEUES_AT_ONCE)), [])
+    for found in _found(store, ((each, UnitNumbers.nothing(len(each))) for each in some), evidence):
+        yield from map(found.bounds, range(len(found)))
 
 
 def many_bounds(store: Snapshot, queues: list[Queue], asked: UnitNumbers | None = None) -> ManyBounds:
@@ -243,22 +242,49 @@ def many_bounds(store: Snapshot, queues: list[Queue], asked: UnitNumbers | None 
     Args:
         asked: unit numbers of simple queues whose messages' store times are wanted, too.
     """
-    _expect(store.files, queues)
-    asked, evidence = asked or UnitNumbers.nothing(len(queues)), UnitEvidence(store)
-    parts = []
-    for first in range(0, max(1, len(queues)), _QUEUES_AT_ONCE):
-        some = queues[first : first + _QUEUES_AT_ONCE]
-        parts.append(_Found(store, some, evidence, asked.part(first, first + len(some))).columns())
+    asked = asked or UnitNumbers.nothing(len(queues))
+    starts = [*range(0, len(queues), _QUEUES_AT_ONCE)] or [0]
+    some = ((queues[first:stop], asked.part(first, stop)) for first, stop in itertools.pairwise([*starts, len(queues)]))
+    return ManyBounds.joined([found.columns() for found in _found(store, some)])
+
+
+def _found(
+    store: Snapshot, parts: "Iterable[tuple[list[Queue], UnitNumbers]]", evidence: UnitEvidence | None = None
+) -> "Iterator[_Found]":
+    """What is found of queues, a part of them after the other. Where requests take long, their outer units are asked
+    for meanwhile: those of the first ones while the log's end is searched, those of others while the log is asked for
+    the messages of the ones before.
+
+    Args:
+        parts: queues, and the unit numbers that are asked for.
+    """
+    begin = store.segments[0].start if store.segments else 0  # where the log begins, if there is anything in it
+    begun = ((part, _begun(store.files, *part, begin)) for part in parts)
+    for (queues, asked), coming in _ahead(begun, 1 if store.files.is_slow else 0):
+        evidence = UnitEvidence(store) if evidence is None else evidence
+        if coming is not None and evidence.begin == begin:
+            outer = coming.result()
+        else:
+            outer = _outer_units(store.files, queues, evidence.begin, asked)
+        yield _Found(store, queues, evidence, outer)
         evidence.forget()
-    return ManyBounds.joined(parts)
 
 
-def _expect(files: Files, queues: list[Queue]) -> None:
-    """Where requests take long, ask for the units of queues while the log's end is still searched."""
-    if files.is_slow:
-        some = (queue for queue in itertools.islice(queues, _QUEUES_EARLY) if queue.is_in_files and queue.in_files)
-        ends = (file.path for queue in some for file in queue.in_files[:: max(len(queue.in_files) - 1, 1)])
-        files.prefetch((path, 0) for path in ends)
+def _begun(files: Files, queues: list[Queue], asked: UnitNumbers, begin: int) -> "Future[_OuterUnits] | None":
+    """The outer units of queues, which another thread looks for; None where that brings nothing."""
+    if not queues or not all(queue.is_in_files for queue in queues):
+        return None
+    return files.schedule.in_background(functools.partial(_outer_units, files, queues, begin, asked))
+
+
+def _ahead(items: Iterable[_Item], count: int) -> Iterator[_Item]:
+    """Some items, of which so many more are asked for than were given."""
+    waiting: deque[_Item] = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > count:
+            yield waiting.popleft()
+    yield from waiting
 
 
 class _Found:
@@ -268,11 +294,11 @@ class _Found:
     a search where these do not agree.
     """
 
-    def __init__(self, store: Snapshot, queues: list[Queue], evidence: UnitEvidence, asked: UnitNumbers) -> None:
+    def __init__(self, store: Snapshot, queues: list[Queue], evidence: UnitEvidence, outer: "_OuterUnits") -> None:
         self._queues = queues
         self._evidence = evidence
         self._log_end = store.end
-        self._outer = outer = _outer_units(store.files, queues, evidence.begin, asked)
+        self._outer = outer
         positions, sizes = (
             np.concatenate([getattr(ends, name)[ends.are_messages] for ends in outer.ends] + [of_asked])
             for name, of_asked in (("positions", outer.numbered[0]), ("sizes", outer.numbered[1]))
@@ -326,6 +352,9 @@ class _Found:
         known = [int(self._at[which][row]) for which in (0, 1) if is_known[which]]
         self._evidence.learn(zip(self._headers.positions[known].tolist(), self._headers.at(known), strict=True))
         return searched(queue, self._outer.of(row), self._evidence)
+
+    def __len__(self) -> int:
+        return len(self._queues)
 
     def bounds(self, row: int) -> QueueBounds:
         """The bounds of one of the queues."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from unittest import mock
 
@@ -12,6 +13,7 @@ from support import remote, remote_work
 
 from rmqstore_spark import write_store
 from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.store import queue_bounds
 from rmqstore_spark.store.io.remote import pages
 from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.tables.registry import read_table
@@ -93,6 +95,39 @@ def test_rounds_do_not_grow(large: Path, name: str) -> None:
     print(f"{name}: {storage.rounds} rounds, {storage.lists} lists, {requests} requests")
     assert storage.rounds <= 12 + requests / 256
     assert requests <= 3000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["topics", "show"])
+def test_queues_are_asked_for_while_the_log_is_searched(large: Path, name: str) -> None:
+    """Also those of the next part, where the bounds of some queues at a time are found."""
+    with remote.InRounds() as storage, mock.patch.object(queue_bounds, "_QUEUES_AT_ONCE", 256):
+        remote_work.WORK[name](storage.uri(large))
+    requests = len(storage.asked)
+    print(f"{name}: {storage.rounds} rounds, {storage.lists} lists, {requests} requests")
+    assert storage.rounds <= 9 + requests / 256
+
+
+@pytest.mark.slow
+def test_a_plan_learns_from_few_segments(large: Path) -> None:
+    """Where the queues that are known do not help to cut a segment, it is not looked at, however many there are."""
+    with remote.InRounds() as storage:
+        remote_work.plan_of(maxPartitionBytes=str(LARGE_SEGMENT // 2))(storage.uri(large))
+    print(storage.rounds, storage.lists, len(storage.asked))
+    assert storage.rounds <= 9
+    assert len(storage.asked) <= 300
+
+
+def test_the_end_of_a_large_segment_is_found_in_two_rounds(tmp_path: Path) -> None:
+    size, end = 1 << 30, 123_456_789
+    with (tmp_path / "object").open("wb") as file:
+        file.truncate(size)
+        for at in range(0, end, 64 * 1024):
+            os.pwrite(file.fileno(), b"x", at)
+    with remote.InRounds() as storage, RemoteFiles().file(storage.uri(tmp_path / "object")) as opened:
+        before = storage.rounds
+        assert opened.likely_data_end() == (end - 1) // (64 * 1024) * 64 * 1024 + 1
+        assert storage.rounds == before + 2
 
 
 def test_a_plan_cuts_all_segments_side_by_side(tmp_path: Path) -> None:

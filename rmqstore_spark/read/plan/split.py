@@ -23,6 +23,7 @@ _QUEUES_TO_SPLIT_BY = 8
 _NEAR = 8  # a piece may be larger than its target by this fraction (one in so many)
 # The queues to try before giving up on others: so many, and one more for so many ranges.
 _QUEUES_TO_TRY, _RANGES_PER_QUEUE = 64, 8
+_RANGES_TO_LEARN_FROM = 32  # where requests take long
 
 
 class SplitPoints:
@@ -104,13 +105,10 @@ class Splitter:
 
     def _split_side_by_side(self, ranges: list[Range], target: int, progress: Progress) -> list[Range]:
         """split() of ranges of one store, where requests take long: stretches of all ranges are searched side by side,
-        each along the queues of the first range."""
+        each along the same queues."""
         named = self.points.of(as_snapshot(ranges[0].store))
         large = [whole for whole in ranges if not _is_small(whole, target)]
-        if large:
-            with large[0].store.reader(large[0].segment) as reader:
-                named.meet(large[0], reader)
-            named.look_at_ends()
+        named.meet_all(large)
         mapped = ranges[0].store.files.schedule.mapped
 
         def search(stretch: _Stretch) -> list[int]:
@@ -212,6 +210,16 @@ def _walked_starts(whole: Range, target: int, reader: SegmentReader) -> Iterator
         yield at
 
 
+def _queues_of(whole: Range) -> list[tuple[str, int]]:
+    """The queues of a range's first messages."""
+    with whole.store.reader(whole.segment) as reader:
+        return _first_queues(whole, reader)
+
+
+def _first_queues(whole: Range, reader: SegmentReader) -> list[tuple[str, int]]:
+    return [(header.topic, header.queue_id) for header in reader.first_headers(whole.start) if header.is_queued]
+
+
 class _Along:
     """A queue along which units are named.
 
@@ -284,16 +292,38 @@ class _NamedUnits:
         self._tried: set[tuple[str, int]] = set()
         self._ranges = 0
         self._met_in: int | None = None  # the start of the range whose queues were learned last
+        self._learns = True  # of a range where the known queues do not help
 
     def meet(self, whole: Range, reader: SegmentReader) -> bool:
         """Have some queues to go along: if there are none, the queues of the range's first messages. False when no
         queue with a unit is found."""
         self._ranges += 1
-        if not self._queues:
+        if not self._queues and self._learns:
             self._learn(whole, reader)
-        if not self._queues and self._ranges == 1:
+        if not self._queues and self._learns and self._ranges == 1:
             self._take(itertools.islice(self._store.stored_queues.some(), _QUEUES_TO_TRY))
         return bool(self._queues)
+
+    def meet_all(self, ranges: list[Range]) -> None:
+        """Have some queues to go along in ranges that are cut side by side. Where there are many ranges, no queue is
+        learned later from any of them, so that requests do not grow with the log."""
+        apart = -(-len(ranges) // _RANGES_TO_LEARN_FROM)
+        self._learns = apart <= 1
+        if ranges and not self._queues:
+            self._learn_from(ranges[::apart])
+        self._store.files.schedule.mapped(_Along.look_at_ends, self._queues)
+
+    def _learn_from(self, ranges: list[Range]) -> None:
+        """Take those queues of the first messages of some ranges that have most units; else some of the store's."""
+        mapped, stored = self._store.files.schedule.mapped, self._store.stored_queues
+        counts = Counter(name for names in mapped(_queues_of, ranges) for name in names)
+        names = [name for name, _ in counts.most_common(_QUEUES_TO_TRY)]
+        self._tried.update(names)
+        queues = [queue for name in names for queue in stored.all_of_queue(*name)]
+        units = mapped(lambda queue: queue.end - queue.first, queues)
+        busiest = sorted(range(len(queues)), key=lambda at: -units[at])
+        if not self._take(queues[at] for at in busiest):
+            self._take(itertools.islice(stored.some(), _QUEUES_TO_TRY))
 
     def copied(self) -> "_NamedUnits":
         """The same queues, for another thread."""
@@ -301,10 +331,6 @@ class _NamedUnits:
         other._queues = [along.copied() for along in self._queues]
         other._tried = set(self._tried)
         return other
-
-    def look_at_ends(self) -> None:
-        """Look at both ends of all of the queues, side by side."""
-        self._store.files.schedule.mapped(_Along.look_at_ends, self._queues)
 
     def are_live_in(self, whole: Range) -> bool:
         """Can the queues tell that any unit in a range is live?"""
@@ -314,7 +340,8 @@ class _NamedUnits:
         """The first units that the queues name in [due, stop), the nearest first; only one if it is near enough. The
         units are live if the log confirms them."""
         found = self._near(due, stop, target, whole)
-        if (not found or found[0][1].position - due > target) and self._met_in != whole.start:
+        is_far = not found or found[0][1].position - due > target
+        if is_far and self._learns and self._met_in != whole.start:
             with whole.store.reader(whole.segment) as reader:
                 if self._learn(whole, reader):
                     found = self._near(due, stop, target, whole)
@@ -356,7 +383,7 @@ class _NamedUnits:
         """Take the queues of a range's first messages, those with most of them first, in place of queues that were of
         no use lately. False when there is no new one."""
         self._met_in = whole.start
-        counts = Counter((h.topic, h.queue_id) for h in reader.first_headers(whole.start) if h.is_queued)
+        counts = Counter(_first_queues(whole, reader))
         new = [name for name, _ in counts.most_common() if name not in self._tried]
         allowed = _QUEUES_TO_TRY + self._ranges // _RANGES_PER_QUEUE - len(self._tried)
         new = new[: min(allowed, _QUEUES_TO_SPLIT_BY)]

@@ -21,6 +21,7 @@ _PROBES = 32  # probes of one search at a time
 
 _share: contextvars.ContextVar["_Share | None"] = contextvars.ContextVar("_share", default=None)  # of a mapped function
 _depth = contextvars.ContextVar("_depth", default=0)  # of mapped functions that are around this one
+_maps = contextvars.ContextVar("_maps", default="mapped")  # whose threads they have
 
 
 class Serial:
@@ -34,12 +35,13 @@ class Serial:
         """
         return [function(item) for item in items]
 
-    def partition_point(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
+    def partition_point(self, least: int, most: int, holds: Callable[[int], bool], probes: int = _PROBES) -> int:
         """The first number in [least, most) for which `holds` is false, else `most`. `holds` is true before that
         number, and false from there on.
 
         Args:
             holds: makes one request at most.
+            probes: how many numbers are tried at a time, where many requests can be under way.
         """
         return bisect.bisect_left(range(most), True, lo=least, key=lambda number: not holds(number))
 
@@ -58,7 +60,7 @@ class Concurrent(Serial):
         waiting = list(items)
         if len(waiting) < 2 or _at_once() < 2:
             return [function(item) for item in waiting]
-        pool, share = _pool(os.getpid(), _depth.get()), _Share(_at_once(), len(waiting))
+        pool, share = _pool(os.getpid(), _depth.get(), _maps.get()), _Share(_at_once(), len(waiting))
         futures = [pool.submit(contextvars.copy_context().run, _inside, share, function, item) for item in waiting]
         try:
             return [future.result() for future in futures]
@@ -66,10 +68,10 @@ class Concurrent(Serial):
             for future in futures:
                 future.cancel()
 
-    def partition_point(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
+    def partition_point(self, least: int, most: int, holds: Callable[[int], bool], probes: int = _PROBES) -> int:
         """See Serial. Many numbers are tried at a time."""
         while most - least > 1:
-            at_once = max(min(_at_once(), _PROBES), 1)
+            at_once = max(min(_at_once(), probes), 1)
             step = -(-(most - least) // (at_once + 1))
             tried = range(least + step - 1, most, step)
             held = self.mapped(holds, tried)
@@ -79,15 +81,15 @@ class Concurrent(Serial):
         return most if least == most or holds(least) else least
 
     def in_background(self, work: Callable[[], _Answer]) -> "Future[_Answer] | None":
-        """See Serial."""
-        return _pool(os.getpid(), 0).submit(work)
+        """See Serial. Its maps do not take the threads of the caller's, which would have to wait for them."""
+        return _pool(os.getpid(), 0, "background").submit(contextvars.copy_context().run, _behind, work)
 
 
-@functools.lru_cache(_POOLS)
-def _pool(process: int, depth: int) -> ThreadPoolExecutor:
+@functools.lru_cache(2 * _POOLS + 1)
+def _pool(process: int, depth: int, of: str) -> ThreadPoolExecutor:
     """The threads of a process: after a fork there are none. Functions that wait for others have threads of their own,
     or all threads might wait."""
-    return ThreadPoolExecutor(REQUESTS_AT_ONCE, f"rmqstore-mapped-{depth}")
+    return ThreadPoolExecutor(REQUESTS_AT_ONCE, f"rmqstore-{of}-{depth}")
 
 
 class _Share:
@@ -121,6 +123,14 @@ def _at_once() -> int:
     if share is None:
         return REQUESTS_AT_ONCE
     return share.requests if _depth.get() < _POOLS else 1
+
+
+def _behind(work: Callable[[], _Answer]) -> _Answer:
+    """Work in the background, with what the caller has set, but for where the caller is."""
+    _share.set(None)
+    _depth.set(0)
+    _maps.set("behind")
+    return work()
 
 
 def _inside(share: _Share, function: Callable[[_Item], _Answer], item: _Item) -> _Answer:

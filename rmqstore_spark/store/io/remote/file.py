@@ -2,6 +2,7 @@
 many places at once by few requests."""
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -21,6 +22,9 @@ _LARGEST = 8 * _MIB  # bytes of a request for merged reads, or for a guessed seq
 _BACKWARDS = 2 * _MIB  # bytes of a request for possible zeros at the end of a file: takes twice as long as one byte
 _LOOK = 8 * _MIB  # bytes after the log's end that are read as a whole
 _PROBES = 64  # places that are sampled in the rest
+# Pages that are looked at together in a search for the end of an object's data; and how many an object has that is
+# searched in two steps, each with as many looks as the root of that: 128 for a segment.
+_PAGES_PROBED, _MANY_PAGES = 32, 33 * 33
 PROBE_BYTES = 4 * 1024  # bytes that are likely to be read at a place
 _FEW_PAGES = 4  # that are not taken for a block
 _PAGES_OF_SMALL = 16  # of a small object, of which all pages are kept: it is mostly read whole, and more than once
@@ -218,10 +222,20 @@ class RemoteFile:
         return 0
 
     def likely_data_end(self) -> int:
-        """See OpenFile: right where no page between others begins with zeros."""
-        page = self._pages.page_bytes
-        used = Concurrent().partition_point(
-            0, -(-self.size // page), lambda number: any(self.read(number * page, page // 16))
-        )
+        """See OpenFile: right where no page between others begins with zeros. Of a large file a look at some places far
+        apart comes first, so that all pages between two of them can be looked at together."""
+        page, search = self._pages.page_bytes, Concurrent().partition_point
+        least, most = 0, -(-self.size // page)
+        apart = math.isqrt(most)
+        if most > _MANY_PAGES:
+            block = search(0, -(-most // apart), lambda number: self._is_used(number * apart * page), apart)
+            least, most = max(block - 1, 0) * apart, min(block * apart, most)
+        used = search(least, most, lambda number: any(self.read(number * page, page // 16)), max(apart, _PAGES_PROBED))
         last = self.read(max(used - 1, 0) * page, page).rstrip(b"\0")
         return max(used - 1, 0) * page + len(last)
+
+    def _is_used(self, at: int) -> bool:
+        """Does a place begin with anything but zeros? A page that is not kept is not fetched as a whole."""
+        stop = min(at + self._pages.page_bytes // 16, self.size)
+        kept = self._pages.kept(self.path, self._pin, at, stop)
+        return any(self._fetch(at, stop) if kept is None else kept)
