@@ -20,6 +20,7 @@ from support.killed import Killed
 from support.reading import Row
 
 import rmqstore_spark
+from rmqstore_spark import DamagedStoreError
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "commitLogOffset", "storeTimestamp"]
 SIZES: dict[str, Any] = {"segment_size": 2048, "queue_file_size": 100, "index": True, "index_slots": 50}
@@ -44,10 +45,10 @@ def _append_batch(builder: StoreBuilder, rng: random.Random) -> None:
     builder.append(BATCHES, body, queue_id, properties=said, sys_flag=reference.BATCH, messages=count)
 
 
-def _history(kind: str, root: Path, rng: random.Random) -> list[Content]:
+def _history(kind: str, root: Path, rng: random.Random, messages: int = MESSAGES) -> list[Content]:
     builder = (DLedgerStoreBuilder if kind == "dledger" else StoreBuilder)(root, index_items=20, **SIZES)
     found = []
-    for _ in range(MESSAGES):
+    for _ in range(messages):
         put = _append_batch if kind == "batches" and rng.random() < 0.5 else _append
         put(builder, rng)
         builder.flush()
@@ -160,3 +161,80 @@ def test_a_file_of_dledger_that_was_being_closed(tmp_path: Path, goes_on: bool) 
 
 def _blank(data: bytes, at: int) -> bytes:
     return struct.pack(">ii", -1, len(data) - at)
+
+
+def _found(root: Path, **options: Any) -> list[Row] | None:
+    """None: damage."""
+    try:
+        return reading.read(root, columns=[*COLUMNS, "corrupt"], **options)
+    except DamagedStoreError:
+        return None
+
+
+def _live(root: Path) -> list[Row] | None:
+    """What a broker takes for its log that starts there; None: a file is missing in it."""
+    try:
+        return _truth(root)
+    except reference.Corrupt:
+        return None
+
+
+def _logs(content: Content) -> list[str]:
+    return [*content.below("commitlog"), *content.below("dledger-n0/data")]
+
+
+def _spoiled(content: Content, at: int) -> Content:
+    """As after a loss of power: the beginning of a unit was never written."""
+    name = max(name for name in _logs(content) if int(Path(name).name) <= at)
+    data, inside = content[name], at - int(Path(name).name)
+    return content.with_({name: data[:inside] + bytes(60) + data[inside + 60 :]})
+
+
+def _check_recovery(root: Path, state: Killed, whole: list[Row], rng: random.Random) -> bool:
+    """The rows are those that a broker takes for its log, or an error says that it leaves some out; the other modes
+    give what is whole, and look-ups what a scan gives.
+
+    Args:
+        whole: the messages that are on the disk, before the cut or behind it.
+
+    Returns:
+        Whether there was no error.
+    """
+    live, failfast = _live(root), _found(root)
+    drop, permissive = (_found(root, mode=mode) or [] for mode in ("DROPMALFORMED", "PERMISSIVE"))
+    assert failfast is None or (live is not None and _places(failfast) == _places(live)), state.what
+    places = _places(drop)
+    assert len({*places}) == len(places), state.what
+    assert {*_places(live or [])} <= {*places} <= {*_places(whole)}, state.what
+    assert _places(reading.sound_and_corrupt(permissive)[0]) == places, state.what
+    selections = list(_selections(drop))
+    for options, wanted in rng.sample(selections, min(6, len(selections))):
+        prices = rng.choice((None, reading.FREE))
+        dropped = _found(root, mode="DROPMALFORMED", prices=prices, **options)
+        assert _places(dropped or []) == _places(wanted), (state.what, options)
+        found = _found(root, prices=prices, **options)
+        is_right = failfast is None if found is None else _places(found) == _places(wanted)
+        assert is_right, (state.what, options)
+    return failfast is not None
+
+
+@pytest.mark.parametrize("kind", ["plain", "dledger", "batches", "ext"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["whole", "lost"])
+def test_a_log_that_was_being_cut(tmp_path: Path, rng: random.Random, kind: str, is_lost: bool) -> None:
+    """A broker that starts cuts its log where a loss of power took a message; a slave also where all are whole. It is
+    killed between any two of the files that it deletes."""
+    history = _history(kind, tmp_path / "made", rng, messages=30)
+    killed.put(tmp_path / "store", history[-1], None)
+    rows = _truth(tmp_path / "store")
+    at = rng.choice(rows[3:-1])["commitLogOffset"]
+    cut = at - (dledger.HEADER.size if kind == "dledger" else 0)
+    kept = [row for row in rows if not is_lost or row["commitLogOffset"] != at]
+    before, segment, logs = history[-1], SIZES["segment_size"], _logs(history[-1])
+    states = list(killed.recoveries(_spoiled(before, cut) if is_lost else before, cut, rng))
+    for state in rng.sample(states, min(STATES // 2, len(states))):
+        killed.put(tmp_path / "store", state.content, before)
+        before = state.content
+        starts = {int(Path(name).name) for name in _logs(before)}
+        whole = [row for row in kept if row["commitLogOffset"] // segment * segment in starts]
+        is_quiet = _check_recovery(tmp_path / "store", state, whole, rng)
+        assert is_quiet or is_lost or len(starts) < len(logs), state.what

@@ -1,5 +1,5 @@
 """The states in which a broker that is killed leaves its store: nothing that it wrote is lost, but it may have been
-between any two of its writes, or within one.
+between any two of its writes, or within one; or between any two of the files that it deletes where it cuts its log.
 
 Two threads write: one appends to the log; the other one follows it, any number of messages behind, and puts them into
 queues and index (CommitLogDispatcherBuildConsumeQueue, then ...BuildIndex). Each writes files in an order of its own:
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -204,3 +205,51 @@ def with_batches(content: Content, topic: str, times: Mapping[int, int]) -> Cont
     entry = {"topicName": topic, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
     table = {"topicConfigTable": {topic: {**entry, "attributes": {"queue.type": "BatchCQ"}}}}
     return content.with_({**changed, "config/topics.json": json.dumps(table).encode()})
+
+
+# Of each directory that is cut: where in the file's first unit the position is that it leads to; None: in its own name.
+_CUT_BEHIND: tuple[tuple[str, int | None], ...] = (
+    ("commitlog/", None),
+    ("dledger-n0/data/", None),
+    ("dledger-n0/index/", 4),
+    ("consumequeue/", 0),
+    ("batchconsumequeue/", 0),
+)
+_OLDEST_FIRST = 3  # of these directories
+
+
+def recoveries(content: Content, cut: int, rng: random.Random) -> Iterator[Killed]:
+    """The states of a store whose log a starting broker cuts, or a slave that follows another master, at each moment
+    that it may be killed at. It only deletes files: in the file that was cut it moves its own mark.
+
+    Of the log and of what belongs to it the oldest files go first (MappedFileQueue.truncateDirtyFiles), of a queue the
+    newest (ConsumeQueue.truncateDirtyLogicFiles), queue after queue in any order. Until 5.1 the log is cut before the
+    queues, from 5.3 on after them. Index files that are newer than the checkpoint went before both
+    (IndexService.load).
+    """
+    log: list[str] = []
+    queues: list[list[str]] = []  # the files of each
+    for number, (directory, at) in enumerate(_CUT_BEHIND):
+        names = [name for name in sorted(content.below(directory.rstrip("/"))) if _leads_to(content, name, at) > cut]
+        if number < _OLDEST_FIRST:
+            log += names
+        else:
+            queues += [list(some) for _, some in itertools.groupby(names, lambda name: name.rpartition("/")[0])]
+    indexes = content.below("index")
+    content = content.with_(dict.fromkeys(indexes[rng.randint(0, len(indexes)) :]))
+    for of_log in (True, False):
+        rng.shuffle(queues)
+        of_queues = [name for names in queues for name in reversed(names)]
+        deleted = log + of_queues if of_log else of_queues + log
+        for count in range(len(deleted) + 1):
+            what = f"cut at {cut}, {'log' if of_log else 'queues'} first, {count} of {len(deleted)} files deleted"
+            yield Killed(what, "", content.with_(dict.fromkeys(deleted[:count])))
+
+
+def _leads_to(content: Content, name: str, at: int | None) -> int:
+    """The position of a file's first byte in the log, or of the message that its first unit leads to, and one: a unit
+    that leads to the cut itself is behind it."""
+    if at is None:
+        return int(name.rpartition("/")[2])
+    position, size = struct.unpack_from(">qi", content[name], at)
+    return int(position) + 1 if size > 0 else -1
