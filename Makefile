@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-fast test-long test-nightly interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
-	coverage sanitize sanitize-machine sanitize-portable sanitize-threads fuzz fuzz-memory mutants test-spark41 test-engines clean
+	coverage sanitize sanitize-machine sanitize-portable sanitize-threads fuzz fuzz-memory soak mutants test-spark41 test-engines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -174,6 +174,10 @@ fuzz: $(VENV)/.installed ## attack the kernel's C with inputs that libFuzzer dra
 # The same inputs for another sanitizer: with --memory, MemorySanitizer.
 fuzz-memory: $(VENV)/.installed ## the same, for memory that is read before it was written; without what needs libraries
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run --memory --seconds $(or $(SECONDS),60) $(ARGS)
+
+# ARGS="--seed 1 --version 5.1.4".
+soak: build ## do what chance draws to one store, beside a real broker, MINUTES=60; needs Maven and a JDK
+	PYTHONPATH=.:tests $(BIN)/python -m interop.soak --minutes $(or $(MINUTES),60) $(ARGS)
 
 # What was judged is in build/mutants/; a second run goes on. ARGS="--seed 48 --count 2000 --minutes 120".
 mutants: build ## draw mutants of the package, and say which of them the quick tests do not notice; MINUTES=60
