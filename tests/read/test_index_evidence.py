@@ -6,9 +6,11 @@ import random
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 from oracle import reference
 from oracle.aged_stores import aged_store
@@ -17,7 +19,7 @@ from oracle.stores import StoreBuilder
 from support import reading
 
 from rmqstore_spark.read.plan.index_evidence import begin_look_up
-from rmqstore_spark.read.plan.index_join import NoIndexError
+from rmqstore_spark.read.plan.index_join import Known, NoIndexError, joined
 from rmqstore_spark.read.plan.index_path import Found, IndexPath
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.plan.split import SplitPoints
@@ -141,3 +143,29 @@ def test_a_master_that_came_back_has_cut_its_log(
         assert found is not None
         found_in_all += assert_nothing_is_hidden(found, {row["commitLogOffset"]})
     assert found_in_all >= 50 or len(cuts) > 1
+
+
+def test_what_files_know_is_joined(rng: random.Random) -> None:
+    """Of messages at 0, 10, 20 and so on: each is known once, and with every position that a file names there. What two
+    files say together of the message between them is known only where the second surely comes next."""
+    for _ in range(100):
+        edges = [10 * each for each in sorted(rng.sample(range(40), 2 * rng.randint(1, 5)))]
+        known: list[Known] = []
+        selected = set(rng.sample(range(0, 400, 10), 15))
+        together: list[range] = []
+        for start, stop in zip(edges[::2], edges[1::2], strict=True):
+            start -= rng.choice((0, 0, 10)) if start >= 10 else 0  # overlaps with the one before, where that is near
+            if known and start > known[-1].stop and rng.random() < 0.7:
+                known[-1] = replace(known[-1], followed_by=(known[-1].stop, start - 10))
+                together.append(range(known[-1].stop, start, 10))
+            # A file names the message before its start, too, which proves it, and the one at its end.
+            positions = np.array(sorted(selected & set(range(start - 10, stop + 10, 10))), np.int64)
+            known.append(Known(start, stop, positions, start - 10, ()))
+        found = joined(rng.sample(known, len(known)))
+        covered = [at for each in found for at in range(each.start, each.stop, 10)]
+        expected = {at for each in known for at in range(each.start, each.stop, 10)}.union(*together)
+        assert covered == sorted(expected)
+        for each in found:
+            here = {at for at in each.positions.tolist() if each.start <= at < each.stop}
+            if each.stop - each.start == 10:
+                assert here == selected & {each.start}

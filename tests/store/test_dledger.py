@@ -22,7 +22,9 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.read.explain import explanation
 from rmqstore_spark.read.follow.edge import Edge
 from rmqstore_spark.read.pieces.task import Queued
+from rmqstore_spark.store.entry_evidence import _next_of
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.entries import Entry
 
 TOPICS = ("Orders", "Payments", "Mails")
 
@@ -536,3 +538,27 @@ def test_flipped_bits(tmp_path: Path, rng: random.Random) -> None:
         if missing:
             with pytest.raises(RmqStoreError):
                 read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("found", "following", "expected"),
+    [
+        ((7, 3), None, ((7, 3), True)),
+        ((7, 4), (8, 4), ((7, 4), True)),
+        ((9, 3), None, ((7, 3), True)),  # its index is damaged
+        ((9, 3), (8, 3), ((7, 3), True)),
+        ((9, 3), (10, 3), None),  # the log goes on from another one
+        ((9, 4), (10, 3), ((7, 4), True)),  # but not to a lower term
+        ((7, 2), None, ((7, 3), False)),  # its term is damaged, or it is an old one
+        ((7, 2), (8, 3), ((7, 3), True)),
+        ((7, 2), (8, 2), ((7, 3), False)),
+        ((7, 2), (9, 3), ((7, 3), False)),
+        ((6, 2), (7, 3), None),
+    ],
+)
+def test_an_entry_with_one_damaged_number(
+    found: tuple[int, int], following: tuple[int, int] | None, expected: tuple[tuple[int, int], bool] | None
+) -> None:
+    """After index 6 of term 3: what may be the next entry, and whether the one behind it says so."""
+    after = None if following is None else Entry(*following)
+    assert _next_of(Entry(6, 3), 7, Entry(*found), after) == expected

@@ -79,3 +79,15 @@ def test_the_queue_files_usual_size_where_most_are_cut(tmp_path: Path) -> None:
     for start in (0, 100):
         os.truncate(store.queue_directory("TopicA", 0) / f"{start:020d}", 40)
     assert usual_queue_file(Snapshot.find(str(tmp_path), Files()).queues.of_topic("TopicA")) == 100
+
+
+@pytest.mark.parametrize(("more", "is_known"), [(0, True), (1, False), (512, False), (1023, False), (1024, True)])
+def test_a_single_segment_that_may_be_cut(more: int, is_known: bool, tmp_path: Path) -> None:
+    """Brokers' files are of whole KiB."""
+    builder = StoreBuilder(tmp_path)
+    builder.append("TopicA")
+    builder.close()
+    os.truncate(tmp_path / "commitlog" / f"{0:020d}", 8192 + more)
+    store = Snapshot.find(str(tmp_path), Files())
+    assert segment_size(store) == 8192 + more
+    assert segment_size(store, may_be_cut=True) == (8192 + more if is_known else None)

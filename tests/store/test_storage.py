@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.stream_options import parse_stream_options
 from rmqstore_spark.store.io.remote.objects import connect
-from rmqstore_spark.store.io.storage import STORAGE_OPTIONS, Storage, location, taken_out
+from rmqstore_spark.store.io.storage import STORAGE_OPTIONS, Storage, location, refuse_shown, taken_out
 from rmqstore_spark.store.structures.layout import place_to_write
 
 URI = "s3a://key:hunter2@bucket/store"
@@ -38,3 +40,18 @@ def test_so_it_is_in_the_environment(name: str, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(OptionError, match=f"environment variable {name}") as refused:
         connect(location("s3://bucket/a"), "s3://bucket", Storage({"aws_region": f"for {name}"}))
     assert "PRIVATE" not in str(refused.value)
+
+
+def test_a_secret_whose_value_spark_would_show_is_refused() -> None:
+    """Spark hides the values of options by their names."""
+    shown = {"google_service_account_key", "azure_storage_account_key", "adls.account-key"}
+    names = {name for option in STORAGE_OPTIONS.values() if option.is_secret for name in (option.name, *option.aliases)}
+    refused = set()
+    for name in sorted(names):
+        refuse_shown({f"secret.{name}": "PRIVATE"})
+        try:
+            refuse_shown({name.upper(): "PRIVATE"})
+        except OptionError:
+            refused.add(name)
+    assert shown <= refused
+    assert refused == {name for name in names if not re.search("secret|password|token|access[.]?key|url", name)}

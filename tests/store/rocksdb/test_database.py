@@ -305,3 +305,18 @@ def test_fragments_say_what_the_ranges_do(rng: random.Random) -> None:
             expected = max((one.newest for one in ranges if one.start <= key < one.stop), default=None)
             assert next((one.newest for one in found if one.start <= key < one.stop), None) == expected
             assert newest_over(found, key) == (expected or 0)
+
+
+@pytest.mark.parametrize("at", range(29, 37))
+def test_a_footer_with_more_than_is_known(at: int, tmp_path: Path) -> None:
+    """Its unused bytes are zeros; a later RocksDB may say something there, with the right checksum."""
+    rocksdb.write(tmp_path, [{"default": [(b"key", b"value")]}], {}, version=6)
+    (table,) = tmp_path.glob("*.sst")
+    data = bytearray(table.read_bytes())
+    footer = len(data) - 53
+    data[footer + 4 + at] = 1
+    cleared = bytes(data[footer : footer + 5]) + bytes(4) + bytes(data[footer + 9 :])
+    data[footer + 5 : footer + 9] = rocksdb.masked_crc(cleared)
+    table.write_bytes(data)
+    with pytest.raises(RmqStoreError, match="a footer with what is not known here"):
+        read(tmp_path)
