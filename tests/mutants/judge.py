@@ -18,6 +18,7 @@ import gc
 import importlib
 import importlib.abc
 import importlib.machinery
+import itertools
 import json
 import math
 import os
@@ -46,6 +47,8 @@ _OPTIONS = ["-p", "no:cacheprovider", "-q", "--no-header", "--tb=no", "-W", _LOA
 _MEMORY = 12 << 30
 # Who does nothing for so many seconds waits forever.
 _IDLE = 5
+# Of the other cases of a test so many are asked.
+_MOST_CASES = 40
 
 
 class Task(NamedTuple):
@@ -55,6 +58,7 @@ class Task(NamedTuple):
     number: its number there; -1 for the module as it is.
     is_called: whether it can be put into functions.
     tests: with the seconds that each takes, in the order in which they run.
+    others: 0, or for how many seconds the other cases of these tests are asked instead, also the slow ones.
     """
 
     key: str
@@ -62,6 +66,7 @@ class Task(NamedTuple):
     number: int
     is_called: bool
     tests: list[tuple[str, float]]
+    others: float
 
 
 class _Died(Exception):
@@ -143,6 +148,25 @@ class _Functions:
         return count > 0
 
 
+def _cases(task: Task, items: dict[str, pytest.Item]) -> dict[str, float]:
+    """The cases that are asked, with the seconds that each may take. Of other ones a case of each test, another of
+    each, and so on."""
+    took = dict(task.tests)
+    if not task.others:
+        return {test: seconds for test, seconds in took.items() if test in items}
+    of_test: dict[str, list[str]] = defaultdict(list)
+    for test in items:
+        of_test[test.partition("[")[0]].append(test)
+    asked = {test.partition("[")[0]: seconds for test, seconds in took.items()}
+    left, found = task.others, dict[str, float]()
+    for row in itertools.zip_longest(*(of_test[test][:: -(-len(of_test[test]) // _MOST_CASES)] for test in asked)):
+        for test, seconds in zip(row, asked.values(), strict=True):
+            if test is not None and test not in took and seconds <= left:
+                found[test] = seconds
+                left -= seconds
+    return found
+
+
 class _Loader(importlib.machinery.SourceFileLoader):
     tree: ast.Module
 
@@ -199,7 +223,7 @@ def _in_fork(task: Task, home: Path, act: Callable[[], tuple[str, str]]) -> tupl
             os.write(its, json.dumps(said).encode())
         os._exit(0)
     os.close(its)
-    verdict = _waited(child, mine, 30 + 20 * sum(seconds for _, seconds in task.tests))
+    verdict = _waited(child, mine, 30 + 20 * (task.others + sum(seconds for _, seconds in task.tests)))
     for left in home.iterdir():
         shutil.rmtree(left, ignore_errors=True)
     (home / "scratch").mkdir()
@@ -265,7 +289,8 @@ class Loop:
                         return AGAIN, ""
                 except SyntaxError as why:
                     return INVALID, str(why)
-                return _tested(session, [items[test] for test, _ in task.tests if test in items], dict(task.tests))
+                asked = _cases(task, items)
+                return _tested(session, [items[test] for test in asked], asked)
 
             verdict, test = _in_fork(task, self._home, act)
             if verdict == AGAIN:

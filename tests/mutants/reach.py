@@ -15,7 +15,6 @@ import importlib.machinery
 import importlib.util
 import json
 import os
-import random
 import sys
 import time
 from collections import defaultdict
@@ -31,8 +30,6 @@ from mutants.changes import ROOT
 
 _PACKAGE = "rmqstore_spark"
 _MARK = "__mutants_reached__"
-# Of a part that all come to, the quickest tests and some others.
-_QUICKEST, _OTHERS = 40, 60
 # Of a test with many cases so many are asked, unless tests are named (run.py).
 _CASES = int(os.environ.get("RMQ_CASES", "4"))
 _BLOCKS = ("body", "orelse", "finalbody")
@@ -154,25 +151,20 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _BAD.add(report.nodeid)
 
 
-def _chosen(tests: list[str], rng: random.Random) -> list[str]:
-    tests = sorted(tests, key=_TOOK.__getitem__)
-    rest = tests[_QUICKEST:]
-    return tests[:_QUICKEST] + rng.sample(rest, min(_OTHERS, len(rest)))
-
-
 def pytest_sessionfinish(exitstatus: int) -> None:
     if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return  # what the other tests reach is not known
-    by_line: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    names = sorted(_TOOK, key=_TOOK.__getitem__)
+    tests: dict[str, dict[int, list[int]]] = {
+        path: {line: [] for line in lines} for path, lines in _MARKED.lines.items()
+    }
+    for number, name in enumerate(names):
+        for path, line in () if name in _BAD else _PASSED[name]:
+            tests[path][line].append(number)
     imported: dict[str, list[int]] = defaultdict(list)
-    for test, passed in _PASSED.items():
-        for path, line in passed:
-            if test == "":
-                imported[path].append(line)
-            elif test not in _BAD:
-                by_line[path][line].append(test)
-    rng = random.Random(1)
-    tests = {path: {line: _chosen(by_line[path][line], rng) for line in lines} for path, lines in _MARKED.lines.items()}
+    for path, line in _PASSED[""]:
+        imported[path].append(line)
     modules = sorted({name.partition(".")[0] for name in sys.modules})
+    known = {"took": [(name, _TOOK[name]) for name in names], "tests": tests, "imported": imported, "modules": modules}
     with os.fdopen(int(os.environ["RMQ_REACHED"]), "w") as out:
-        json.dump({"took": _TOOK, "tests": tests, "imported": imported, "modules": modules}, out)
+        json.dump(known, out)

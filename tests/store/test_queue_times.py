@@ -55,3 +55,19 @@ def test_many_queues_are_searched_as_each_is(tmp_path: Path, rng: random.Random)
         assert found == [QueueTimes(store).first_from(each, time) for each in bounds]
         expected = [times[each.queue.topic, each.queue.queue_id] for each in bounds]
         assert found == [sum(1000 * each < time for each in some) for some in expected]
+
+
+def test_the_time_of_one_message(tmp_path: Path, rng: random.Random) -> None:
+    builder = stores.StoreBuilder(tmp_path, segment_size=4096, queue_file_size=200)
+    for _ in range(100):
+        now = 1_700_000_000_000 + rng.randrange(-50, 1000)
+        builder.append(rng.choice("AB"), b"x" * rng.randrange(80), rng.randrange(2), store_timestamp=now)
+    builder.expire(1)
+    builder.close()
+    (store,) = find_logs(str(tmp_path), Files())
+    times = QueueTimes(store)
+    there = {(m.topic, m.queue_id, m.queue_offset): 1000 * m.store_timestamp for m in builder.messages}
+    for topic in "ABC":
+        for queue_id in range(3):
+            for offset in range(-1, 101):
+                assert times.at(topic, queue_id, offset) == there.get((topic, queue_id, offset))

@@ -375,7 +375,14 @@ def test_in_flight_in_order(tmp_path: Path) -> None:
     store = stores.StoreBuilder(tmp_path)
     store.append("Orders", body=b"x", store_timestamp=NOW)
     store.close()
-    info = {"cm": 2, "i": 60_000, "o": [10, 1, 2, 4], "popTime": NOW, "ot": {"14": NOW + 5}, "oc": {"12": 3}}
+    info = {
+        "cm": 2,
+        "i": 60_000,
+        "o": [10, 1, 2, 4],
+        "popTime": NOW,
+        "ot": {"14": NOW + 5},
+        "oc": {"12": 3, "14": 1 << 31},
+    }
     old = {"i": 1000, "o": [1], "popTime": NOW - 1000}
     odd = [{"i": 1, "o": [0]}, {"o": "x"}, 7, {**info, "o": [1, "x"]}, {**info, "o": []}]
     table = {"Orders@G": {"0": info, "1": old, "x": info}, "Orders": {"0": info}, "Odd@G": dict(enumerate(odd))}

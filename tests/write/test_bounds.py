@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from oracle import reference
 from support import writing
 
 from rmqstore_spark import RmqStoreError, Store
+from rmqstore_spark.write.build.queuefiles import QueueWriter
 from rmqstore_spark.write.build.stretch import InPlaceAppend
 from rmqstore_spark.write.fs import disk
 from rmqstore_spark.write.fs.modes import Modes
@@ -119,3 +121,16 @@ def test_a_disk_with_just_enough_space(
     free[0] = wanted
     write(tmp_path / "store", tmp_path / "enough")
     assert len(reference.read_store(tmp_path / "enough")) == len(ROWS) * (2 if write is _appends else 1)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_no_more_messages_are_lost_than_had_space(more: int, tmp_path: Path) -> None:
+    """In all queues together: who says more than that is not believed."""
+    segment, nbytes = 4096, 10_000
+    most = (nbytes + segment) // 91
+    with disk.Tree(str(tmp_path)) as tree:
+        writer = QueueWriter(tree, None, str(tmp_path / "new"), 2000, {}, {})
+        for number, position in enumerate((0, 91, 5000)):
+            writer.put(("T", number), 0, memoryview(struct.pack(">qiq", position, 91, 0)))
+        writer.go_on_at({("T", 0): 1 + most - 10, ("T", 1): 1 + 10 + more}, segment, nbytes)
+        assert writer.ends == {("T", 0): 1 + most - 10, ("T", 1): 1 if more else 11, ("T", 2): 1}
