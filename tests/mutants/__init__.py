@@ -6,6 +6,6 @@
 * `run.py`: draws a sample, has it judged, and says how many live;
 * `excused.txt`: those that may live, and why.
 
-Strings, annotations, imports and what only a type checker reads are left as they are. Tests with Spark and brokers are not
-asked, and of the slow ones a case each, or more where that is wanted (`--others`): what lives here may die there.
+Strings, annotations, imports and what only a type checker reads are left as they are. Tests with Spark and brokers are
+not asked, and of the slow ones a case each, or more where that is wanted (`--others`): what lives here may die there.
 """
