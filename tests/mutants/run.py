@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import bisect
 import contextlib
+import functools
 import hashlib
 import json
 import math
@@ -173,15 +174,18 @@ def excuses() -> dict[tuple[str, str, str], str]:
 def excused(mutants: Sequence[Mutant]) -> dict[Mutant, str]:
     """The mutants that need no test, each with the first word of the reason."""
     reasons = excuses()
-    lines: dict[str, list[str]] = {}
-    found: dict[Mutant, str] = {}
-    for mutant in mutants:
-        if mutant.path not in lines:
-            lines[mutant.path] = (ROOT / mutant.path).read_text().splitlines()
-        reason = reasons.get((mutant.path, lines[mutant.path][mutant.line - 1].strip(), mutant.what))
-        if reason is not None:
-            found[mutant] = reason.partition(":")[0]
-    return found
+    found = ((mutant, reasons.get(_said(mutant))) for mutant in mutants)
+    return {mutant: reason.partition(":")[0] for mutant, reason in found if reason is not None}
+
+
+def _said(mutant: Mutant) -> tuple[str, str, str]:
+    """How excused.txt names it."""
+    return mutant.path, _lines(mutant.path)[mutant.line - 1].strip(), mutant.what
+
+
+@functools.cache
+def _lines(path: str) -> list[str]:
+    return (ROOT / path).read_text().splitlines()
 
 
 def _key(mutant: Mutant) -> str:
@@ -314,6 +318,8 @@ def main() -> None:
             if time.monotonic() > end:
                 break
     print(summary(sample, results))
+    for path, text, what in sorted(excuses().keys() - set(map(_said, everywhere()))):
+        print(f"excused.txt: {path} has no {what} in {text}")
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def test_what_files_know_is_joined(rng: random.Random) -> None:
                 together.append(range(known[-1].stop, start, 10))
             # A file names the message before its start, too, which proves it, and the one at its end.
             positions = np.array(sorted(selected & set(range(start - 10, stop + 10, 10))), np.int64)
-            known.append(Known(start, stop, positions, start - 10, ()))
+            known.append(Known("", start, stop, positions, start - 10, ()))
         found = joined(rng.sample(known, len(known)))
         covered = [at for each in found for at in range(each.start, each.stop, 10)]
         expected = {at for each in known for at in range(each.start, each.stop, 10)}.union(*together)
