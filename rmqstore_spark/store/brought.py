@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from native_io import FORMAT, Filter
+from native_io import FORMAT, Filter, Status, Walked
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.message import HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end
-from rmqstore_spark.store.format.units import BatchBuilder, Run
+from rmqstore_spark.store.format.units import BatchBuilder, Budget, Run
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.commitlog import SegmentReader, UnitSink
 from rmqstore_spark.store.structures.past_damage import PastDamage
@@ -36,6 +36,7 @@ _PLACE, _PLACE_SIZE = 28, 8  # of the physicalOffset in a message
 _MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC_V1", "MAGIC_V2"))
 _MAGIC, _MAGIC_AT = _MAGICS[0][:3], 4  # what both begin with
 _ALL = (1 << 63) - 1
+_BUDGET = Budget(64 * 1024, 16 * 1024 * 1024)
 
 Part = tuple[int, int]  # the flat offsets [start, stop)
 
@@ -460,34 +461,106 @@ class Brought:
 
     def _hole(self, between: _Between) -> Iterator[Damage]:
         """What is missing between two sound units, if nothing there may be it."""
-        after, known = between.after, self._found.known
         missing = self._missing(between)
-        if not missing or (known[0] <= missing[0].start and missing[-1].stop <= known[1]):
+        if missing is None:
+            missing = self._missing_in_many(between)
+            if missing and not self._is_known(missing):
+                yield self._told(between, missing, None)
             return
-        there: list[int] = []
+        if not missing or self._is_known(missing):
+            return
+        there: int | None = None
         last = -1
         for _, _, header, is_again in self._judged(between, between.start, between.stop):
             number = -1 if header is None else header.queue_offset
             if not is_again and not between.has(number) and not self._is_only_here(number, last, between):
                 return  # units or messages are wrong, and that is told
-            if number > missing[0].start:
-                there.append(number)
+            if number > missing[0].start and there is None:
+                there = number
             last = number
+        yield self._told(between, missing, there)
+
+    def _is_known(self, missing: list[range]) -> bool:
+        """Are all these queue offsets known elsewhere?"""
+        known = self._found.known
+        return known[0] <= missing[0].start and missing[-1].stop <= known[1]
+
+    def _told(self, between: _Between, missing: list[range], there: int | None) -> Damage:
+        """The damage that says what is missing.
+
+        Args:
+            there: the first later queue offset, where no sound unit comes after.
+        """
         first, last = missing[0].start, missing[-1].stop - 1
         units = "there are units for" if self._claims(missing) else "there is nothing of"
+        after = there if between.after is None else between.after.number
         reason = (
-            f"a hole in the log of this queue: {units} queueOffset {first} to {last}, and "
-            f"found queueOffset {there[0] if after is None else after.number} where the first of them would be: a "
-            "broker was killed before it brought them; it may still have them in its own store (option tiered)"
+            f"a hole in the log of this queue: {units} queueOffset {first} to {last}, and found queueOffset {after} "
+            "where the first of them would be: a broker was killed before it brought them; it may still have them in "
+            "its own store (option tiered)"
         )
         segment = self._found.extents[bisect.bisect_right(self._starts, between.place) - 1].segment
-        yield damage_in(segment, between.place, between.place, reason)
+        return damage_in(segment, between.place, between.place, reason)
+
+    def _missing_in_many(self, between: _Between) -> list[range]:
+        """What is missing between two sound units that have very much of the log between them: their own queue offsets
+        are known, and all that is there is read for its queue offsets. Nothing where that is not all sound: then it is
+        told as damage."""
+        first = between.before.number + 1 if between.before is not None else self._first_here(between)
+        if first is None or between.after is None or first >= between.after.number:
+            return []
+        there: list[Part] = []
+        for reader, begin, end in self._pieces(between.start, between.stop):
+            builder = BatchBuilder(["topic", "queueId", "queueOffset"], _BUDGET)
+            steps = reader.decode(begin, end, builder)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as ended:
+                    if not self._add_rows(there, builder) or not _is_at_end(reader, ended.value):
+                        return []
+                    break
+                if builder.is_full and not self._add_rows(there, builder):
+                    return []
+        others = ((number, number + 1) for number in self._brought_before(between))
+        return _holes_in([*there, *others], first, between.after.number)
+
+    def _add_rows(self, there: list[Part], builder: BatchBuilder) -> bool:
+        """Adds the queue offsets of what a builder has; answers whether all is of this queue."""
+        rows = builder.finish()
+        topics, queue_ids, numbers = rows.columns
+        queue = self._found.queue
+        there += _rows_of(np.unique(numbers.to_numpy()))
+        return set(topics.unique().to_pylist()) <= {queue[0]} and set(queue_ids.unique().to_pylist()) <= {queue[1]}
 
     def _is_only_here(self, number: int, last: int, between: _Between) -> bool:
         """Was a message that is before lower queue offsets never brought again? Then no unit leads to it."""
         if between.after is None or number <= between.after.number:
             return False
         return number == last + 1 or (number < self._found.units_end and self._sound_unit(number) is None)
+
+
+def _is_at_end(reader: SegmentReader, walked: Walked) -> bool:
+    return walked.status is Status.LIMIT or (walked.status is Status.BLANK and reader.is_closed_at(walked.at))
+
+
+def _rows_of(numbers: Numbers) -> list[Part]:
+    """Ascending numbers as rows of numbers that follow each other."""
+    if not len(numbers):
+        return []
+    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+    starts, lasts = numbers[[0, *breaks]], numbers[[*(breaks - 1), -1]]
+    return list(zip(starts.tolist(), (lasts + 1).tolist(), strict=True))
+
+
+def _holes_in(rows: list[Part], start: int, stop: int) -> list[range]:
+    """What rows of numbers, in any order, lack of [start, stop)."""
+    found, at = [], start
+    for begin, end in sorted(rows):
+        if at < min(begin, stop):
+            found.append(range(at, min(begin, stop)))
+        at = max(at, end)
+    return [*found, range(at, stop)] if at < stop else found
 
 
 def _all_but(numbers: Iterable[int], start: int, stop: int) -> list[range]:

@@ -715,6 +715,34 @@ def test_a_hole_before_messages_brought_once(tmp_path: Path, rng: random.Random)
     assert sorted(row["queueOffset"] for row in rows) == [*range(4), *range(5, len(units))]
 
 
+@pytest.mark.parametrize("never", [[], [4], [30, 31], [4, 39]])
+def test_a_hole_in_much_of_the_log(
+    never: list[int], tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file of units is lost, more of the log has no unit than is judged message by message."""
+    monkeypatch.setattr("rmqstore_spark.store.brought.BROUGHT_AT_ONCE", 500)
+    local_store(tmp_path / "store", rng, 300)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:4])
+    for part in (slice(4, 20), slice(20, 40)):
+        brought = [unit for number, unit in enumerate(units) if number not in never][part]
+        writer.write_segment(brought, lag=len(brought))
+    rest = 40 + len(never)
+    writer.write_segment(units[rest:])
+    kept = [number for number in range(len(units)) if number not in never]
+    options = {"maxPartitionBytes": str(rng.choice((1000, 1 << 30)))}
+    if never:
+        told = f"nothing of queueOffset {never[0]} to {never[-1]}, and found queueOffset {rest} where"
+        with pytest.raises(DamagedStoreError, match=told):
+            rows_of(tmp_path / "tier", ["queueOffset"], **options)
+        options["mode"] = "DROPMALFORMED"
+    rows = rows_of(tmp_path / "tier", ["queueOffset"], **options)
+    assert [row["queueOffset"] for row in rows] == kept
+    found = Store(tmp_path / "tier").check()["problem"].to_pylist()
+    assert ("holeInQueueLog" in found) == bool(never)
+
+
 def test_messages_brought_twice_and_then_never_again(tmp_path: Path, rng: random.Random) -> None:
     """Message 5 comes with two kills, and has its unit from a third one, which lost it: one of the two is a row."""
     local_store(tmp_path / "store", rng, 200)
