@@ -721,7 +721,7 @@ def test_a_hole_in_much_of_the_log(
 ) -> None:
     """Where a file of units is lost, more of the log has no unit than is judged message by message."""
     monkeypatch.setattr("rmqstore_spark.store.brought.BROUGHT_AT_ONCE", 500)
-    local_store(tmp_path / "store", rng, 300)
+    local_store(tmp_path / "store", rng, 600)
     units = tiered.queue_units(tmp_path / "store")["A", 0]
     writer = TierWriter(tmp_path / "tier", "A", 0)
     writer.write_segment(units[:4])
