@@ -71,15 +71,14 @@ static inline int64_t rmq_due_size(const rmq_wrapping *f, const uint8_t *p, int6
     return f->at_body < 0 ? entry : f->header + rmq_i32(p - f->header + f->at_body);
 }
 
-/* The unit at `*at`, in an entry of `entry` bytes, or 0 where no entry begins before it: as of rmq_next. An entry must be as
- * long as its header and its unit; if it is not, `*at` goes back to where it begins. Where neither an entry nor anything like
- * a unit is, an entry is missed, not a unit. */
-static __attribute__((noinline)) int rmq_unit_in_entry(const rmq_walk *w, int64_t *at, int64_t entry, int verify_crc,
-                                                       rmq_unit *u, rmq_finding *why) {
+/* What is wrong in an entry of `entry` bytes, or 0 where no entry begins before `*at`, in which rmq_unit_at has found `status`:
+ * as of rmq_next. An entry must be as long as its header and its unit; if it is not, `*at` goes back to where it begins. Where
+ * neither an entry nor anything like a unit is, an entry is missed, not a unit. */
+static __attribute__((noinline)) int rmq_wrong_in_entry(const rmq_walk *w, int64_t *at, int64_t entry, int status,
+                                                        const rmq_unit *u, rmq_finding *why) {
     const rmq_wrapping *const f = w->wrapping;
     const uint8_t *const p = w->window + (*at - w->base);
     const int64_t available = w->size - (*at - w->base);
-    const int status = rmq_unit_at(p, available, *at, w->segment_end - *at, verify_crc, u, why);
     if (entry != 0) {
         if (status != RMQ_OK && available < f->header && w->segment_end - *at >= f->header)
             return rmq_fail(why, RMQ_MORE, f->header, available);
@@ -97,22 +96,26 @@ static __attribute__((noinline)) int rmq_unit_in_entry(const rmq_walk *w, int64_
     return rmq_fail(why, RMQ_NO_ENTRY, *at, available < f->header ? 0 : rmq_i64(p + f->at_position));
 }
 
+/* Is the entry before a unit just as long as both say? */
+static inline int rmq_fits_entry(const rmq_wrapping *f, int64_t entry, const rmq_unit *u) {
+    return entry == f->header + u->total && (f->at_body < 0 || rmq_i32(u->start - f->header + f->at_body) == u->total);
+}
+
 /* The unit at `*at`, or after what wraps it there; then `*at` is where it begins. RMQ_OK, or why there is none before the
  * stop. */
 static inline int rmq_next(const rmq_walk *w, int64_t *at, int verify_crc, rmq_unit *u, rmq_finding *why) {
     if (*at >= w->stop) return RMQ_LIMIT;
     const int64_t began = *at;
-    int status;
-    if (__builtin_expect(w->wrapping == NULL, 1)) {
-        const int64_t in_window = *at - w->base;
-        status =
-            rmq_unit_at(w->window + in_window, w->size - in_window, *at, w->segment_end - *at, verify_crc, u, why);
-    } else {
-        int64_t entry = 0;
-        status = rmq_unwrap(w, at, &entry, why);
-        if (status != RMQ_OK) return status;
-        status = rmq_unit_in_entry(w, at, entry, verify_crc, u, why);
-    }
+    /* A sound unit is checked without a call: where the caller's code has AVX and the called one not, passing from one to the
+     * other costs as much as a small message's decoding. */
+    const int is_wrapped = __builtin_expect(w->wrapping != NULL, 0);
+    int64_t entry = 0;
+    int status = is_wrapped ? rmq_unwrap(w, at, &entry, why) : RMQ_OK;
+    if (status != RMQ_OK) return status;
+    const int64_t in_window = *at - w->base;
+    status = rmq_unit_at(w->window + in_window, w->size - in_window, *at, w->segment_end - *at, verify_crc, u, why);
+    if (is_wrapped && !(status == RMQ_OK && rmq_fits_entry(w->wrapping, entry, u)))
+        status = rmq_wrong_in_entry(w, at, entry, status, u, why);
     if (status == RMQ_OK && *at + u->total > w->stop) return rmq_fail(why, RMQ_CROSSES_STOP, w->stop, *at + u->total);
     if (status == RMQ_MORE && *at > began) { /* so that the caller shows the header once more */
         why->expected += *at - began;
