@@ -4,6 +4,7 @@
 topics, not at messages within them, and not at how far groups are.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -143,7 +144,15 @@ def _summary(store: Snapshot, is_close: bool) -> Summary:
     entries = topic_entries(store.root, store.files)
     facts = _queues(store) if is_close or _are_quick(store) else None
     first, last = _span(store, facts)
-    topics = [] if facts is None else list(_topics(store, facts, entries, is_close, (first or 0, last or 0)))
+    topics: list[TopicSummary] = []
+    lagging: list[GroupSummary] = []
+    if facts is not None:
+        # Where requests take long, what groups have consumed is looked up beside the messages of topics.
+        groups_of = functools.partial(_groups, store, facts)
+        coming = store.files.schedule.in_background(groups_of) if is_close else None
+        topics = list(_topics(store, facts, entries, is_close, (first or 0, last or 0)))
+        if is_close:
+            lagging = groups_of() if coming is None else coming.result()
     groups = {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)}
     return Summary(
         root=store.root,
@@ -159,7 +168,7 @@ def _summary(store: Snapshot, is_close: bool) -> Summary:
         queues=0 if facts is None else len(facts),
         topics=topics,
         empty_topics=len(entries.keys() - {topic.topic for topic in topics}),
-        groups=_groups(store, facts) if is_close and facts is not None else [],
+        groups=lagging,
         pending=[],
         unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES] if is_close else [],
         notable=list(_notable(store, facts)) if is_close and facts is not None else [],

@@ -11,6 +11,7 @@ from rmqstore_spark.query.stream_options import parse_stream_options
 from rmqstore_spark.read.follow.follow import Follower
 from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.read.plan.stores import files_of, open_stores
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.positions import positions_at
 from rmqstore_spark.tables.registry import read_table
 
@@ -35,19 +36,22 @@ def _unknown_topic(path: str) -> object:
 
 
 def _summary(path: str) -> object:
-    options = parse_options({"path": path})
-    found = summarize(open_stores(options, files_of(options))[0])
+    found = summarize(_opened(path))
     return [(topic.topic, topic.messages) for topic in found.topics], found.groups
 
 
 def _half_time(path: str) -> object:
-    options = parse_options({"path": path})
-    store = open_stores(options, files_of(options))[0]
-    first = store.log.timestamp(store.log.extents[0].start)
-    last = store.log.timestamp(store.end)
+    known = _opened(path.removeprefix("s3:/"))  # whoever asks knows the time, without a request
+    first = known.log.timestamp(known.log.extents[0].start)
+    last = known.log.timestamp(known.end)
     assert first is not None
     assert last is not None
-    return positions_at(store, (first + last) // 2 * _MILLISECOND)
+    return positions_at(_opened(path), (first + last) // 2 * _MILLISECOND)
+
+
+def _opened(path: str) -> Snapshot:
+    options = parse_options({"path": path})
+    return open_stores(options, files_of(options))[0]
 
 
 def _stream(**given: str) -> Callable[[str], object]:

@@ -118,15 +118,28 @@ def test_a_plan_learns_from_few_segments(large: Path) -> None:
     assert len(storage.asked) <= 300
 
 
-def test_the_end_of_a_large_segment_is_found_in_two_rounds(tmp_path: Path) -> None:
-    size, end = 1 << 30, 123_456_789
+@pytest.mark.slow
+def test_a_stream_from_a_time_looks_at_no_later_segment(large: Path) -> None:
+    with remote.InRounds() as storage:
+        remote_work.WORK["stream from a time"](storage.uri(large))
+    print(storage.rounds, storage.lists, len(storage.asked))
+    assert storage.rounds <= 12
+    assert len(storage.asked) <= 500
+
+
+@pytest.mark.parametrize("end", [1, 128 << 16, 128 << 17, 123_456_789])
+def test_the_end_of_a_large_segment_is_found_in_two_rounds(tmp_path: Path, end: int) -> None:
+    """Also where it is between two parts of the file, of which the places that are far apart tell."""
+    size, page = 1 << 30, 1 << 16
     with (tmp_path / "object").open("wb") as file:
         file.truncate(size)
-        for at in range(0, end, 64 * 1024):
+        for at in range(0, end, page):
             os.pwrite(file.fileno(), b"x", at)
     with remote.InRounds() as storage, RemoteFiles().file(storage.uri(tmp_path / "object")) as opened:
-        before = storage.rounds
-        assert opened.likely_data_end() == (end - 1) // (64 * 1024) * 64 * 1024 + 1
+        before, last = storage.rounds, (end - 1) // page * page
+        assert opened.likely_data_end() == last + 1
+        opened.read(last, page)
+        opened.read(last + page, page)
         assert storage.rounds == before + 2
 
 

@@ -12,7 +12,7 @@ from rmqstore_spark.query.stream_options import StreamOptions
 from rmqstore_spark.read.follow.edge import Reached
 from rmqstore_spark.read.follow.stream_offset import Queue, StoreOffset
 from rmqstore_spark.read.plan.groups import of_group, refuse_unread
-from rmqstore_spark.read.plan.prune import in_time, ranges_of
+from rmqstore_spark.read.plan.prune import first_in_time, ranges_of
 from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.queue_bounds import queue_bounds
@@ -91,10 +91,8 @@ def start_of_log(log: QueueLog, reached: Reached, options: StreamOptions, *, is_
 def _since(store: Snapshot, reached: Reached, since: int | None) -> StoreOffset:
     """The start of the first segment that can hold messages of store time `since` (ms) or later."""
     times = Numbers() if since is None else Numbers(least=since)
-    later = in_time(store, ranges_of(store), times)
-    if later:
-        return StoreOffset(later[0].start)
-    return StoreOffset(*reached)
+    later = first_in_time(store, ranges_of(store), times)
+    return StoreOffset(*reached) if later is None else StoreOffset(later.start)
 
 
 def _starts(selection: Selection) -> dict[Queue, int]:

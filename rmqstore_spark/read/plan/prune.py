@@ -9,6 +9,7 @@ from rmqstore_spark.query.selection import ALL, Numbers, Selection
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.plan.split import SplitPoints
 from rmqstore_spark.store.format.stretches import joined
+from rmqstore_spark.store.io.schedule import REQUESTS_AT_ONCE
 from rmqstore_spark.store.offset_parts import parts_of_offsets
 from rmqstore_spark.store.snapshot import AskedOffsets, Snapshot
 
@@ -62,6 +63,12 @@ def in_time(store: Snapshot, ranges: list[Range], times: Numbers) -> list[Range]
     of_log = store.times
     may_hold = store.files.schedule.mapped(lambda r: of_log.may_hold(r.start, r.stop, times.least, times.most), ranges)
     return [r for r, may in zip(ranges, may_hold, strict=True) if may]
+
+
+def first_in_time(store: Snapshot, ranges: list[Range], times: Numbers) -> Range | None:
+    """The first of in_time(); None where there is none. Later ranges are not looked at."""
+    parts = (ranges[first : first + REQUESTS_AT_ONCE] for first in range(0, len(ranges), REQUESTS_AT_ONCE))
+    return next((found[0] for part in parts if (found := in_time(store, part, times))), None)
 
 
 def around(store: Snapshot, spans: list[tuple[int, int]], points: SplitPoints) -> Iterator[Range]:

@@ -309,6 +309,7 @@ class _NamedUnits:
         learned later from any of them, so that requests do not grow with the log."""
         apart = -(-len(ranges) // _RANGES_TO_LEARN_FROM)
         self._learns = apart <= 1
+        self._ranges += 1
         if ranges and not self._queues:
             self._learn_from(ranges[::apart])
         self._store.files.schedule.mapped(_Along.look_at_ends, self._queues)

@@ -223,13 +223,14 @@ class RemoteFile:
 
     def likely_data_end(self) -> int:
         """See OpenFile: right where no page between others begins with zeros. Of a large file a look at some places far
-        apart comes first, so that all pages between two of them can be looked at together."""
+        apart comes first, so that all pages between two of them can be looked at together. The first page with nothing
+        is kept as well: whoever reads up to the end reads on."""
         page, search = self._pages.page_bytes, Concurrent().partition_point
         least, most = 0, -(-self.size // page)
         apart = math.isqrt(most)
         if most > _MANY_PAGES:
             block = search(0, -(-most // apart), lambda number: self._is_used(number * apart * page), apart)
-            least, most = max(block - 1, 0) * apart, min(block * apart, most)
+            least, most = max(block - 1, 0) * apart, min(block * apart + 1, most)
         used = search(least, most, lambda number: any(self.read(number * page, page // 16)), max(apart, _PAGES_PROBED))
         last = self.read(max(used - 1, 0) * page, page).rstrip(b"\0")
         return max(used - 1, 0) * page + len(last)
