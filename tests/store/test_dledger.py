@@ -24,6 +24,7 @@ from rmqstore_spark.read.follow.edge import Edge
 from rmqstore_spark.read.pieces.task import Queued
 from rmqstore_spark.store.entry_evidence import _next_of
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.dledger import DLEDGER
 from rmqstore_spark.store.structures.entries import Entry
 
 TOPICS = ("Orders", "Payments", "Mails")
@@ -562,3 +563,15 @@ def test_an_entry_with_one_damaged_number(
     """After index 6 of term 3: what may be the next entry, and whether the one behind it says so."""
     after = None if following is None else Entry(*following)
     assert _next_of(Entry(6, 3), 7, Entry(*found), after) == expected
+
+
+def test_what_is_noted_of_each_entry(tmp_path: Path, rng: random.Random) -> None:
+    """Of the first one to the last; nothing of entries that there are not."""
+    builder = DLedgerStoreBuilder(tmp_path, 4096)
+    grown(rng, builder, 20)
+    builder.close()
+    every = list(dledger.entries(tmp_path))
+    noted = {e.number: (Entry(e.number, e.term), e.position, e.position + e.size) for e in every}
+    names = [path.name for path in tmp_path.iterdir()]
+    for number in range(-2, len(every) + 2):
+        assert DLEDGER.noted(str(tmp_path), names, number, Files()) == noted.get(number), number

@@ -320,3 +320,11 @@ def test_a_footer_with_more_than_is_known(at: int, tmp_path: Path) -> None:
     table.write_bytes(data)
     with pytest.raises(RmqStoreError, match="a footer with what is not known here"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("keys", [[b""], [b"", b"\0", b"key"]])
+def test_a_key_may_be_empty(keys: list[bytes], tmp_path: Path) -> None:
+    content = {key: b"value of " + key for key in keys}
+    rocksdb.write(tmp_path, [{"default": [*content.items()]}], {})
+    assert read(tmp_path) == {"default": content}
+    assert Database.open(str(tmp_path), Files()).get(b"", "default") == b"value of "
