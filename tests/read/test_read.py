@@ -19,6 +19,7 @@ from support.reading import new_files, options_of, read
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError
 from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batch_maker import _cut
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.store.format import bodies
 
@@ -325,3 +326,16 @@ def _small_store(root: Path, count: int = 200) -> stores.StoreBuilder:
     for i in range(count):
         store.append(topic=f"Topic{i % 3}", body=b"x" * (i * 7 % 300), queue_id=i % 2, keys=f"k{i}", tags="TagA")
     return store
+
+
+def test_rows_are_cut_behind_the_body_that_is_enough(rng: random.Random) -> None:
+    for _ in range(50):
+        bodies = [rng.choice((b"", b"x" * rng.randrange(30))) for _ in range(rng.randrange(1, 40))]
+        nbytes = rng.choice((1, 5, 29, 100, 2000))
+        expected: list[list[bytes]] = [[]]
+        for body in bodies:
+            if sum(map(len, expected[-1])) >= nbytes:
+                expected.append([])
+            expected[-1].append(body)
+        batch = pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], names=["body"])
+        assert [part.column("body").to_pylist() for part in _cut(batch, nbytes)] == expected

@@ -175,3 +175,16 @@ def test_a_log_that_is_cut_while_its_end_is_searched_for(tmp_path: Path) -> None
     with pytest.raises(StorageError, match=f"{path}: expected 2,048 bytes, .* found 100: the file was cut meanwhile"):
         _ = store.end
     assert Snapshot.find(str(tmp_path), Files()).end > 0
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_only_a_broker_that_did_not_end_may_have_lost_pages(is_locked: bool, is_left: bool, tmp_path: Path) -> None:
+    class Locked(Files):
+        def is_locked(self, path: str) -> bool:
+            return is_locked
+
+    make_store(tmp_path)
+    if is_left:
+        (tmp_path / "abort").touch()
+    assert Snapshot.find(str(tmp_path), Locked()).may_have_old_pages == (is_left and not is_locked)
