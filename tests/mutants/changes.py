@@ -137,14 +137,17 @@ def _of_expression(node: ast.expr) -> Iterator[tuple[str, ast.AST]]:
                     yield f"a call without {keyword.arg}=", _with(node, keywords=[*keywords[:at], *keywords[at + 1 :]])
 
 
+def _is_false(node: ast.expr) -> bool:
+    """Is it None, or False, which callers take for the same?"""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
+
+
 def _of_statement(node: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
     nothing = ast.copy_location(ast.Pass(), node)
     match node:
         case ast.If(test=test) | ast.While(test=test) if not isinstance(test, ast.Compare | ast.UnaryOp):
             yield "the condition's contrary", _with(node, test=_not(test))
-        case ast.Return(value=value) if value is not None and not (
-            isinstance(value, ast.Constant) and value.value is None
-        ):
+        case ast.Return(value=value) if value is not None and not _is_false(value):
             yield "returns None", _with(node, value=None)
         case ast.Expr(value=ast.Constant()):
             return

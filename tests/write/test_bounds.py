@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import shutil
 import stat
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from oracle import reference
+from oracle.stores import StoreBuilder
 from support import writing
 
 from rmqstore_spark import RmqStoreError, Store
@@ -134,3 +137,25 @@ def test_no_more_messages_are_lost_than_had_space(more: int, tmp_path: Path) -> 
             writer.put(("T", number), 0, memoryview(struct.pack(">qiq", position, 91, 0)))
         writer.go_on_at({("T", 0): 1 + most - 10, ("T", 1): 1 + 10 + more}, segment, nbytes)
         assert writer.ends == {("T", 0): 1 + most - 10, ("T", 1): 1 if more else 11, ("T", 2): 1}
+
+
+@pytest.mark.parametrize(
+    ("count", "is_understood"),
+    [("0", True), ("8", True), ("1.5", False), ('"8"', False), ("true", False), ("null", False), ("-1", False)],
+)
+def test_a_topic_with_an_odd_number_of_queues(
+    count: str, is_understood: bool, tmp_path: Path, rng: random.Random
+) -> None:
+    """Nothing is written to such a store, as it is not known which queues a broker would read."""
+    store = StoreBuilder(tmp_path)
+    store.append("T")
+    store.close()
+    path = tmp_path / "config" / "topics.json"
+    path.write_text(f'{{"topicConfigTable":{{"T":{{"topicName":"T","readQueueNums":{count}}}}}}}')
+    with (
+        contextlib.nullcontext()
+        if is_understood
+        else pytest.raises(RmqStoreError, match="topic T: expected a number of queues as readQueueNums")
+    ):
+        writing.write(tmp_path, writing.some_rows(rng, 3))
+    assert len(reference.read_store(tmp_path)) == (4 if is_understood else 1)
