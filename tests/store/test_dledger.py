@@ -344,9 +344,13 @@ def test_notes_that_cannot_be_understood(tmp_path: Path, text: str) -> None:
     assert len(read(tmp_path)) == len(read(tmp_path, committed=True)) == 1
 
 
-def nodes_of(rng: random.Random, root: Path) -> list[DLedgerStoreBuilder]:
+def nodes_of(rng: random.Random, root: Path, leaders: list[tuple[int, ...]] | None = None) -> list[DLedgerStoreBuilder]:
     """Three nodes of one log: entries that all have, then what the leaders of several terms brought to some of them. A
-    node that comes to a later leader first gives up what this one does not have."""
+    node that comes to a later leader first gives up what this one does not have.
+
+    Args:
+        leaders: of each term the leader's number, and those of the nodes that follow it; None: any.
+    """
     size = rng.choice((8192, 65536))
     seed = rng.random()
     nodes = []
@@ -357,15 +361,16 @@ def nodes_of(rng: random.Random, root: Path) -> list[DLedgerStoreBuilder]:
         builder.flush()
         builder.holding = True
         nodes.append(builder)
-    for term in range(1, rng.randrange(1, 4)):
-        leader, *others = rng.sample(nodes, 3)
-        followers = others[: rng.randrange(3)]
+    if leaders is None:
+        leaders = [tuple(rng.sample(range(3), rng.randint(1, 3))) for _ in range(rng.randrange(3))]
+    for term, (first, *followers) in enumerate(leaders, 1):
+        leader = nodes[first]
         leader.term = term
         for number in range(rng.randrange(1, 8)):
             leader.append(**message(rng, 100 * term + number))
         leader.flush()
         log = list(dledger.entries(leader.root))
-        for follower in followers:
+        for follower in map(nodes.__getitem__, followers):
             follower.flush()
             their = list(dledger.entries(follower.root))
             differ = (n for n, entry in enumerate(their) if n >= len(log) or log[n][:4] != entry[:4])
@@ -380,29 +385,47 @@ def nodes_of(rng: random.Random, root: Path) -> list[DLedgerStoreBuilder]:
     return nodes
 
 
+def agree(nodes: list[DLedgerStoreBuilder], caplog: pytest.LogCaptureFixture) -> int:
+    """What is read of nodes ends with the last entry that two of three have; each message comes once. How many nodes
+    have more, or other ones."""
+    logs = [{(e.number, e.term): e for e in dledger.entries(node.root)} for node in nodes]
+    shared = {name for log in logs for name in log if sum(name in other for other in logs) >= 2}
+    best = next(log for log in logs if max(shared) in log)
+    expected = {e.position + dledger.HEADER.size: e.unit for name, e in best.items() if name <= max(shared)}
+    caplog.clear()
+    rows = read(*(node.root for node in nodes), deduplicate=True)
+    assert positions(rows) == list(expected)
+    bodies = [reference.decode_unit(unit, at)["body"] for at, unit in expected.items()]
+    assert [row["body"] for row in rows] == bodies
+    beyond = sum(not set(log) <= set(best) or max(log) > max(shared) for log in logs)
+    assert sum("are left out" in text for text in caplog.messages) == beyond
+    return beyond
+
+
 def test_nodes_together(tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture) -> None:
-    """The log ends with the last entry that two of three have; each message comes once."""
     some_differ = 0
     for number in range(100):
         if number >= 15 and some_differ:
             break
-        nodes = nodes_of(rng, tmp_path / str(number))
-        logs = [{(e.number, e.term): e for e in dledger.entries(node.root)} for node in nodes]
-        shared = {name for log in logs for name in log if sum(name in other for other in logs) >= 2}
-        best = next(log for log in logs if max(shared) in log)
-        expected = {e.position + dledger.HEADER.size: e.unit for name, e in best.items() if name <= max(shared)}
-        caplog.clear()
-        rows = read(*(node.root for node in nodes), deduplicate=True)
-        assert positions(rows) == list(expected)
-        assert all(
-            row["body"] == reference.decode_unit(expected[at], at)["body"]
-            for row in rows
-            for at in [row["commitLogOffset"]]
-        )
-        beyond = sum(not set(log) <= set(best) or max(log) > max(shared) for log in logs)
-        assert sum("are left out" in text for text in caplog.messages) == beyond
-        some_differ += beyond > 0
+        some_differ += agree(nodes_of(rng, tmp_path / str(number)), caplog) > 0
     assert some_differ > 0
+
+
+@pytest.mark.parametrize(
+    ("leaders", "beyond"),
+    [
+        ([(0, 1), (2,)], 1),  # the third one has other entries than two
+        ([(0, 1), (1, 0), (2,)], 1),
+        ([(0,), (1, 2)], 1),
+        ([(0,), (1,), (2,)], 3),
+        ([(0, 1, 2), (0,), (1,), (2, 1)], 1),
+    ],
+)
+def test_nodes_that_went_apart(
+    leaders: list[tuple[int, ...]], beyond: int, tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What they have in common is found in the middle of their logs."""
+    assert agree(nodes_of(rng, tmp_path, leaders), caplog) == beyond
 
 
 def test_both_logs_in_one_address_space(tmp_path: Path, rng: random.Random) -> None:
