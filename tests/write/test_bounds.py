@@ -34,6 +34,8 @@ END = 4096 + (1 << 26)
     [
         ({"start": 4096, "size": 91}, True),  # the first of its segment
         ({"start": 4095, "size": 91}, False),
+        ({"segment": 0, "start": 0, "size": 91}, True),
+        ({"segment": 0, "start": -1, "size": 91}, False),
         ({"start": 5000, "size": BLANK + 1}, True),
         ({"start": 5000, "size": BLANK}, False),
         ({"start": 5000, "size": MOST}, True),
@@ -53,7 +55,7 @@ def test_a_journal_that_a_writer_makes(given: dict[str, object], is_understood: 
     assert (found is not None) == is_understood
     if found is not None:
         assert (found.start, found.size) == (given["start"], given["size"])
-        assert found.position == found.start - 4096
+        assert found.position == found.start - int(str(given.get("segment", 4096)))
         assert int.from_bytes(found.blank[:4], "big") == (1 << 26) - found.position
 
 

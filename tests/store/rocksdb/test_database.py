@@ -328,3 +328,19 @@ def test_a_key_may_be_empty(keys: list[bytes], tmp_path: Path) -> None:
     rocksdb.write(tmp_path, [{"default": [*content.items()]}], {})
     assert read(tmp_path) == {"default": content}
     assert Database.open(str(tmp_path), Files()).get(b"", "default") == b"value of "
+
+
+@pytest.mark.parametrize("size", [40, 9000])
+def test_a_log_with_damage_before_its_end(size: int, tmp_path: Path, rng: random.Random) -> None:
+    """What follows shows that the record was written whole: it is not left out. The last record may be half written."""
+    logged = {name: [(b"key", bytes(size))] for name in ("default", "one", "two")}
+    rocksdb.write(tmp_path, [], logged)
+    (path,) = tmp_path.glob("*.log")
+    data = path.read_bytes()
+    last = data.rindex(b"key") - 30
+    for at in rng.sample(range(7, last - size), 10):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(DamagedStoreError, match=rf"{path.name}: position \d+: expected a record with its CRC-32C"):
+            read(tmp_path)
+    path.write_bytes(data[: len(data) - 1])
+    assert read(tmp_path) == {name: dict(pairs) for name, pairs in logged.items() if name != "two"} | {"two": {}}
