@@ -351,7 +351,7 @@ def nodes_of(rng: random.Random, root: Path, leaders: list[tuple[int, ...]] | No
     Args:
         leaders: of each term the leader's number, and those of the nodes that follow it; None: any.
     """
-    size = rng.choice((8192, 65536))
+    size = rng.choice((8192, 65536)) if leaders is None else 1 << 20  # take() knows no cut at a file's begin
     seed = rng.random()
     nodes = []
     for number in range(3):
