@@ -21,7 +21,7 @@ import numpy as np
 
 from native_io import FORMAT, Filter, Status, Walked
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end
+from rmqstore_spark.store.format.message import BATCH, HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end
 from rmqstore_spark.store.format.units import BatchBuilder, Budget, Run
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.commitlog import SegmentReader, UnitSink
@@ -35,6 +35,8 @@ BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under 
 _PLACE, _PLACE_SIZE = 28, 8  # of the physicalOffset in a message
 _MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC_V1", "MAGIC_V2"))
 _MAGIC, _MAGIC_AT = _MAGICS[0][:3], 4  # what both begin with
+_NUMBER_AT = np.arange(20, 28)  # the bytes of queueOffset in a message
+_FLAGS_AT = 39  # the last byte of sysFlag
 _ALL = (1 << 63) - 1
 _BUDGET = Budget(64 * 1024, 16 * 1024 * 1024)
 
@@ -166,6 +168,15 @@ class Brought:
         with self._opened():
             for between in self._all_between(0, _ALL):
                 yield from self._hole(between)
+
+    def batch_before(self, position: int) -> int:
+        """The queue offset of the batch whose last copy ends at a flat offset; -1 where there is none."""
+        with self._opened():
+            number = self._cursor.seek(position) - 1
+            unit = self._queue.any_unit(number) if number >= self._queue.first else None
+            header = None if unit is None else self._header(unit.position)
+        is_batch = header is not None and header.sys_flag & BATCH == BATCH
+        return header.queue_offset if header is not None and is_batch else -1
 
     # ---- files
 
@@ -631,8 +642,14 @@ class EachOnce(PastDamage):
         self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
     ) -> Iterator[Damage | None]:
         """As of PastDamage."""
-        for part in self._brought.parts(start, stop):
-            yield from (part,) if isinstance(part, Damage) else super().decode(*part, builder, chosen)
+        for found in self.select(start, stop, Filter() if chosen is None else chosen):
+            if isinstance(found, Damage):
+                yield found
+                continue
+            while len(found.positions):
+                done = found.add_to(builder, chosen)
+                yield None
+                found = found.only(slice(done, None))
 
     def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
         """As of PastDamage."""
@@ -642,4 +659,37 @@ class EachOnce(PastDamage):
     def select(self, start: int, stop: int, chosen: Filter, last: int = _ALL) -> Iterator[Run | Damage]:
         """As of PastDamage."""
         for part in self._brought.parts(start, stop):
-            yield from (part,) if isinstance(part, Damage) else super().select(*part, chosen, last)
+            if isinstance(part, Damage):
+                yield part
+                continue
+            copies = _Copies(self._brought, part[0])
+            for found in super().select(*part, chosen, last):
+                yield found if isinstance(found, Damage) else copies.left_out_of(found)
+
+
+class _Copies:
+    """Leaves out the copies of batches in a part of a log: a broker brings a batch once for each message in it, one
+    after the other, as the queue has a unit for each.
+
+    Args:
+        start: where the part begins.
+    """
+
+    def __init__(self, brought: Brought, start: int) -> None:
+        self._brought = brought
+        self._start = start
+        self._last: int | None = None  # the queue offset of the last batch; -1: none
+
+    def left_out_of(self, run: Run) -> Run:
+        """The run without copies of its own batches, and of those before."""
+        at = run.positions - run.base if run.window_offsets is None else run.window_offsets
+        data = np.frombuffer(run.window, np.uint8)
+        are_batches = data[at + _FLAGS_AT] & BATCH == BATCH
+        if not are_batches.any():
+            return run
+        if self._last is None:
+            self._last = self._brought.batch_before(self._start)
+        numbers = data[at[:, np.newaxis] + _NUMBER_AT].view(">i8")[:, 0]
+        before = np.concatenate([[self._last], numbers[:-1]])
+        self._last = int(numbers[-1])
+        return run.only(~(are_batches & (numbers == before)))

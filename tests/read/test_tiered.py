@@ -17,6 +17,7 @@ from oracle import reference, tiered
 from oracle.stores import StoreBuilder
 from oracle.tiered import TierWriter, local_store
 from support import flavours
+from support.following import Query
 
 import rmqstore_spark
 from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, Store
@@ -994,3 +995,58 @@ def test_real_tier(tmp_path: Path) -> None:
     (root / "commitlog" / f"{0:020d}").write_bytes(b"")  # all expired
     shutil.rmtree(root / "consumequeue")
     assert sorted_rows(rows_of(root, tiered=tier)) == sorted_rows(rows)
+
+
+def test_a_tier_of_batches(tmp_path: Path, rng: random.Random) -> None:
+    """A broker brings a batch once for each of its messages, each copy with a unit of its own: the messages come once,
+    wherever files and tasks begin."""
+    store = StoreBuilder(tmp_path / "store", segment_size=64 * 1024)
+    counts = [rng.choice((1, 1, 2, 3, 7)) for _ in range(25)]
+    for number, count in enumerate(counts):
+        base = store.next_offset("A", 0)
+        inner = [
+            reference.Inner(
+                f"body-{base + at}".encode(), f"KEYS\x01k{base + at}\x02UNIQ_KEY\x01ID{base + at}".encode(), at
+            )
+            for at in range(count)
+        ]
+        if count == 1 and number % 2:
+            store.append("A", b"one", keys=f"k{base}", msg_id=f"ID{base}")
+            continue
+        properties = b"INNER_BASE\x01%d\x02INNER_NUM\x01%d\x02" % (base, count)
+        body = reference.encode_batch(inner)
+        store.append("A", body, properties=properties, sys_flag=reference.BATCH, messages=count)
+    store.close()
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    copies = [unit for unit, count in zip(units, counts, strict=True) for _ in range(count)]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    claims, at = b"", 0
+    while at < len(copies):
+        some = copies[at : at + rng.randint(1, 12)]
+        end = writer.next
+        writer.write_segment(some, lag=len(some))
+        for unit in some:
+            claims += struct.pack(">qiq", end, len(unit), 0)
+            end += len(unit)
+        at += len(some)
+    (writer.queue / tiered.name_of(0)).write_bytes(claims)
+    names = ["queueOffset", "keys", "msgId", "body", "batchIndex"]
+    expected = rows_of(tmp_path / "store", names)
+    assert len(expected) == len(copies)
+    for options in ({}, {"maxPartitionBytes": "1"}, {"maxPartitionBytes": str(rng.randint(200, 3000))}):
+        assert rows_of(tmp_path / "tier", names, **options) == expected
+        whole = rows_of(tmp_path / "tier", ["queueOffset"], explodeBatches="false", **options)
+        assert [row["queueOffset"] for row in whole] == [sum(counts[:number]) for number in range(len(counts))]
+    assert rows_of(tmp_path / "store", names, tiered=str(tmp_path / "tier")) == expected
+    query = Query(tmp_path / "tier", columns=names, startingOffsets="earliest", maxOffsetsPerTrigger="3")
+    query.run()
+    assert query.rows == expected
+    for number in rng.sample(range(len(copies)), 5):
+        spans = {"startingOffsets": {"A": {"0": number}}, "endingOffsets": {"A": {"0": number + rng.randint(0, 9)}}}
+        given = {name: json.dumps(value) for name, value in spans.items()}
+        end = spans["endingOffsets"]["A"]["0"]
+        rows = rows_of(tmp_path / "tier", names, subscribe="A", **given)
+        assert rows == expected[number:end], (number, end)
+        for option, value in (("key", f"k{number}"), ("msgId", f"ID{number}")):
+            assert rows_of(tmp_path / "tier", names, **{option: value}) == [expected[number]]
+    assert Store(tmp_path / "tier").check().num_rows == 0

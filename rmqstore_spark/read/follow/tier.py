@@ -274,8 +274,8 @@ class TierFollower(Follower):
     def _moved(self, root: str, since: StoreOffset, reached: Reached) -> StoreOffset:
         ((queue, first),) = since.starts.items()
         if reached.last is not None and reached.last != since.last:
-            last = self._opened(root, self._files, reached.position).log.header(reached.last.position)
-            first = first if last is None else max(first, last.queue_offset + 1)
+            number = self._opened(root, self._files, reached.position).number_after(reached.last.position)
+            first = first if number is None else max(first, number)
         return replace(since, position=reached.position, last=reached.last, starts={queue: first})
 
     # ---- what is lost
