@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from oracle import reference, tiered
+from oracle.aged_stores import BATCHES, make_batches
 from oracle.stores import StoreBuilder
 from oracle.tiered import TierWriter, local_store
 from support import flavours
@@ -1003,7 +1004,7 @@ def test_a_tier_of_batches(tmp_path: Path, rng: random.Random) -> None:
     store = StoreBuilder(tmp_path / "store", segment_size=64 * 1024)
     counts = [rng.choice((1, 1, 2, 3, 7)) for _ in range(25)]
     for number, count in enumerate(counts):
-        base = store.next_offset("A", 0)
+        base = store.next_offset(BATCHES, 0)
         inner = [
             reference.Inner(
                 f"body-{base + at}".encode(), f"KEYS\x01k{base + at}\x02UNIQ_KEY\x01ID{base + at}".encode(), at
@@ -1011,15 +1012,16 @@ def test_a_tier_of_batches(tmp_path: Path, rng: random.Random) -> None:
             for at in range(count)
         ]
         if count == 1 and number % 2:
-            store.append("A", b"one", keys=f"k{base}", msg_id=f"ID{base}")
+            store.append(BATCHES, b"one", keys=f"k{base}", msg_id=f"ID{base}")
             continue
         properties = b"INNER_BASE\x01%d\x02INNER_NUM\x01%d\x02" % (base, count)
         body = reference.encode_batch(inner)
-        store.append("A", body, properties=properties, sys_flag=reference.BATCH, messages=count)
+        store.append(BATCHES, body, properties=properties, sys_flag=reference.BATCH, messages=count)
     store.close()
-    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    make_batches(store)
+    units = tiered.queue_units(tmp_path / "store")[BATCHES, 0]
     copies = [unit for unit, count in zip(units, counts, strict=True) for _ in range(count)]
-    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer = TierWriter(tmp_path / "tier", BATCHES, 0)
     claims, at = b"", 0
     while at < len(copies):
         some = copies[at : at + rng.randint(1, 12)]
@@ -1038,14 +1040,20 @@ def test_a_tier_of_batches(tmp_path: Path, rng: random.Random) -> None:
         whole = rows_of(tmp_path / "tier", ["queueOffset"], explodeBatches="false", **options)
         assert [row["queueOffset"] for row in whole] == [sum(counts[:number]) for number in range(len(counts))]
     assert rows_of(tmp_path / "store", names, tiered=str(tmp_path / "tier")) == expected
+    shutil.copytree(tmp_path / "store", tmp_path / "unproved")
+    shutil.rmtree(tmp_path / "unproved" / "batchconsumequeue")
+    assert rows_of(tmp_path / "unproved", names, tiered=str(tmp_path / "tier")) == expected
     query = Query(tmp_path / "tier", columns=names, startingOffsets="earliest", maxOffsetsPerTrigger="3")
     query.run()
     assert query.rows == expected
     for number in rng.sample(range(len(copies)), 5):
-        spans = {"startingOffsets": {"A": {"0": number}}, "endingOffsets": {"A": {"0": number + rng.randint(0, 9)}}}
+        spans = {
+            "startingOffsets": {BATCHES: {"0": number}},
+            "endingOffsets": {BATCHES: {"0": number + rng.randint(0, 9)}},
+        }
         given = {name: json.dumps(value) for name, value in spans.items()}
-        end = spans["endingOffsets"]["A"]["0"]
-        rows = rows_of(tmp_path / "tier", names, subscribe="A", **given)
+        end = spans["endingOffsets"][BATCHES]["0"]
+        rows = rows_of(tmp_path / "tier", names, subscribe=BATCHES, **given)
         assert rows == expected[number:end], (number, end)
         for option, value in (("key", f"k{number}"), ("msgId", f"ID{number}")):
             assert rows_of(tmp_path / "tier", names, **{option: value}) == [expected[number]]

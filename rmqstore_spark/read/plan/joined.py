@@ -122,13 +122,13 @@ def _bounds(store: Snapshot, queues: frozenset[Queue]) -> dict[Queue, Bounds]:
     """Which messages of some queues a store has. Its ConsumeQueues say that where they are proved to know all of the
     log; else the messages of these topics are read."""
     if queues_know_all(store):
-        files = [store.queues.queue(*queue) for queue in sorted(queues)]
-        bounds = queue_bounds(store, [queue for queue in files if queue is not None and queue.last() is not None])
+        files = [each for queue in sorted(queues) for each in store.queues.all_of_queue(*queue)]
+        bounds = queue_bounds(store, [queue for queue in files if queue.last() is not None])
         return {(each.queue.topic, each.queue.queue_id): (each.least, each.end) for each in bounds}
     found: dict[Queue, Bounds] = {}
     selection = Selection(topic=Texts(among=frozenset(topic for topic, _ in queues)))
     for piece, _ in choose(store, ranges_of(store), selection, Splitter(_WHOLE, may_walk=False)).pieces:
-        for batch in messages_in(piece, selection, _COLUMNS, verify_crc=False):
+        for batch in messages_in(piece, selection, _COLUMNS, verify_crc=False, explodes=True):
             if isinstance(batch, Damage):
                 continue  # the read itself tells of it
             for topic, queue_id, offset, flags in zip(*(column.to_pylist() for column in batch.columns), strict=True):

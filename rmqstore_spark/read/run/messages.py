@@ -14,15 +14,16 @@ _BUDGET = Budget(16 * 1024, 16 * 1024 * 1024)
 
 
 def messages_in(
-    piece: Range, selection: Selection, columns: Sequence[str], verify_crc: bool
+    piece: Range, selection: Selection, columns: Sequence[str], verify_crc: bool, explodes: bool = False
 ) -> Iterator[pa.RecordBatch | Damage]:
     """The selected messages of a piece, and its damage.
 
     Args:
         columns: columns that a unit gives; commitLogOffset is the offset in the piece's log.
         verify_crc: whether a unit's bodyCRC must be right.
+        explodes: whether each message of a batch gets a row.
     """
-    builder = BatchBuilder(list(columns), _BUDGET)
+    builder = BatchBuilder(list(columns), _BUDGET, explodes=explodes)
     for step in UnitSource(selection, verify_crc, builder).read(piece):
         if step.lost is not None:
             yield step.lost
