@@ -11,7 +11,8 @@ from typing import ClassVar
 from native_io import Status
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.message import BATCH, Header
+from rmqstore_spark.store.format.units import BatchBuilder
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
@@ -98,7 +99,21 @@ class QueueLog(Snapshot):
 
     def queues_of_log(self) -> list[LogQueue]:
         """The queue that this log is of."""
-        return [LogQueue(*self.queue, *(self.ends() or (None, None)))]
+        first, last = self.ends() or (None, None)
+        end = 0 if last is None else self.number_after(last.position) or last.queue_offset + 1
+        return [LogQueue(*self.queue, first, last, end)]
+
+    def number_after(self, position: int) -> int | None:
+        """The queue offset after that of the message at a flat offset, or after those of the batch there; None where
+        there is none."""
+        extent, header = self.log.extent_at(position), self.log.header(position)
+        if header is None or extent is None or header.sys_flag & BATCH != BATCH:
+            return None if header is None else header.queue_offset + 1
+        builder = BatchBuilder(["queueOffset"], explodes=True)
+        with self.reader(extent.segment) as reader:
+            for _ in reader.decode(position, position + header.size, builder):
+                pass
+        return max(builder.finish().column(0).to_pylist(), default=header.queue_offset) + 1
 
     def ends(self) -> tuple[Header, Header] | None:
         """The messages with the lowest and the highest queue offset; None where there is none."""

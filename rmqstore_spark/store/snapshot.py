@@ -41,12 +41,14 @@ AskedOffsets = Callable[[str, int], tuple[int, int] | None]
 
 
 class LogQueue(NamedTuple):
-    """A queue as its own log has it: the first and the last message; None where there are none."""
+    """A queue as its own log has it: the first and the last message, None where there are none; and the queue offset
+    after the last one."""
 
     topic: str
     queue_id: int
     first: Header | None
     last: Header | None
+    end: int
 
 
 class StoreRef:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from native_io import FORMAT
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.brought import BROUGHT_AT_ONCE, Brought, EachOnce, Found, whole_at
-from rmqstore_spark.store.format.message import BATCH, HEAD_SIZE, Head, Header
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_log import QueueLog, units_end
@@ -341,18 +341,6 @@ class TieredLog(QueueLog):
             return None
         with self.reader(extent.segment, verify_crc=True) as reader:
             return whole_at(reader, position, extent.stop)
-
-    def number_after(self, position: int) -> int | None:
-        """The queue offset after that of the message at a flat offset, or after those of the batch there; None where
-        there is none."""
-        extent, header = self.log.extent_at(position), self.log.header(position)
-        if header is None or extent is None or header.sys_flag & BATCH != BATCH:
-            return None if header is None else header.queue_offset + 1
-        builder = BatchBuilder(["queueOffset"], explodes=True)
-        with self.reader(extent.segment) as reader:
-            for _ in reader.decode(position, position + header.size, builder):
-                pass
-        return max(builder.finish().column(0).to_pylist(), default=header.queue_offset) + 1
 
     def onward(self, start: int, stop: int) -> tuple[int, int | None]:
         """How far each message has a later queueOffset than the one before, in a part of the log: up to a message that

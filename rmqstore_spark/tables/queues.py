@@ -323,11 +323,11 @@ def _order(names: list[tuple[str, int]]) -> list[int]:
 def _of_log(queue: LogQueue) -> list[int]:
     """The numbers of the queue that a log is of, by the log's first and last message. It has no offsets in a
     commitlog."""
-    _, _, first, last = queue
+    _, _, first, last, end = queue
     if first is None or last is None:
         return [0, 0, -1, -1, NO_TIME, NO_TIME, 0, 0]
     times = [NO_TIME if each.store_timestamp is None else each.store_timestamp for each in (first, last)]
-    return [first.queue_offset, last.queue_offset + 1, -1, -1, *times, 0, 0]
+    return [first.queue_offset, end, -1, -1, *times, 0, 0]
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:

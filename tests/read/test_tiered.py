@@ -1046,6 +1046,8 @@ def test_a_tier_of_batches(tmp_path: Path, rng: random.Random) -> None:
     query = Query(tmp_path / "tier", columns=names, startingOffsets="earliest", maxOffsetsPerTrigger="3")
     query.run()
     assert query.rows == expected
+    (queue,) = Store(tmp_path / "tier").queues(["messages", "minOffset", "maxOffset"]).to_pylist()
+    assert [*queue.values()] == [len(copies), 0, len(copies)]
     for number in rng.sample(range(len(copies)), 5):
         spans = {
             "startingOffsets": {BATCHES: {"0": number}},

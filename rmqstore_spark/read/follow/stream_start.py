@@ -82,8 +82,8 @@ def start_of_log(log: QueueLog, reached: Reached, options: StreamOptions, *, is_
     start = options.start
     named = start.get(topic, {}).get(queue_id, EARLIEST) if isinstance(start, dict) else EARLIEST
     if named == LATEST or (start == "latest" and not is_new):
-        last = None if reached.last is None else log.log.header(reached.last.position)
-        return StoreOffset(*reached, starts={log.queue: 0 if last is None else last.queue_offset + 1})
+        number = None if reached.last is None else log.number_after(reached.last.position)
+        return StoreOffset(*reached, starts={log.queue: number or 0})
     first = 0 if named == EARLIEST else named
     return replace(_since(log, reached, options.since), starts={log.queue: first})
 
