@@ -153,6 +153,8 @@ cdef extern from "decode.h" nogil:
         int64_t rows
         int64_t compressed
         int explodes
+        int leaves_out_copies
+        int64_t copied
         rmq_expander *expander
         int64_t enough
         rmq_list unexpanded

@@ -333,6 +333,12 @@ class Decoder:
     def __init__(
         self, columns: Sequence[str], *, explodes: bool = False, expand: int = 0, zstd: Sequence[int] = (0, 0, 0)
     ) -> None: ...
+    def leave_out_copies(self, after: int | None) -> None:
+        """From now on a batch gives no rows if the unit before it is a batch of the same queueOffset, and sound.
+
+        Args:
+            after: the queueOffset of the batch before the first unit, -1: none; None: all batches give their rows.
+        """
     @property
     def rows(self) -> int:
         """Rows since the last finish()."""

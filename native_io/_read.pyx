@@ -509,6 +509,12 @@ cdef class Decoder(OneAtATime):
         self.leave()
         return 0
 
+    def leave_out_copies(self, after):
+        self.enter()
+        self.decoder.leaves_out_copies = after is not None
+        self.decoder.copied = -1 if after is None else after
+        self.leave()
+
     @property
     def rows(self):
         return self.decoder.rows

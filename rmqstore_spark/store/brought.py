@@ -170,13 +170,16 @@ class Brought:
                 yield from self._hole(between)
 
     def batch_before(self, position: int) -> int:
-        """The queue offset of the batch whose last copy ends at a flat offset; -1 where there is none."""
+        """The queue offset of the batch whose last copy ends at a flat offset; -1 where there is none, or where a
+        message begins that is no batch."""
         with self._opened():
+            first = self._header(position)
+            if first is not None and not _is_batch(first):
+                return -1
             number = self._cursor.seek(position) - 1
             unit = self._queue.any_unit(number) if number >= self._queue.first else None
-            header = None if unit is None else self._header(unit.position)
-        is_batch = header is not None and header.sys_flag & BATCH == BATCH
-        return header.queue_offset if header is not None and is_batch else -1
+            before = None if unit is None else self._header(unit.position)
+        return before.queue_offset if before is not None and _is_batch(before) else -1
 
     # ---- files
 
@@ -551,6 +554,10 @@ class Brought:
         return number == last + 1 or (number < self._found.units_end and self._sound_unit(number) is None)
 
 
+def _is_batch(header: Header | None) -> bool:
+    return header is not None and header.sys_flag & BATCH == BATCH
+
+
 def _is_at_end(reader: SegmentReader, walked: Walked) -> bool:
     return walked.status is Status.LIMIT or (walked.status is Status.BLANK and reader.is_closed_at(walked.at))
 
@@ -642,14 +649,15 @@ class EachOnce(PastDamage):
         self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
     ) -> Iterator[Damage | None]:
         """As of PastDamage."""
-        for found in self.select(start, stop, Filter() if chosen is None else chosen):
-            if isinstance(found, Damage):
-                yield found
-                continue
-            while len(found.positions):
-                done = found.add_to(builder, chosen)
-                yield None
-                found = found.only(slice(done, None))
+        try:
+            for part in self._brought.parts(start, stop):
+                if isinstance(part, Damage):
+                    yield part
+                    continue
+                builder.decoder.leave_out_copies(self._brought.batch_before(part[0]))
+                yield from super().decode(*part, builder, chosen)
+        finally:
+            builder.decoder.leave_out_copies(None)
 
     def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
         """As of PastDamage."""

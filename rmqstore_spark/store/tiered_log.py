@@ -164,10 +164,12 @@ class TieredLog(QueueLog):
             first = min([first, *self._headers(first.position, first.position + BROUGHT_AT_ONCE)], key=_queue_offset)
         least = max(self.log.extents[0].start, last.position - BROUGHT_AT_ONCE)
         parts = [(least, _MOST)]
-        if (known := self._message_of_last_unit(last)) is not None:
+        is_whole = self.whole_at(last.position) is not None
+        if is_whole and (known := self._message_of_last_unit(last)) is not None:
             parts = between_last_units(self.layout, self.files, least)
             parts += [(known.position, _MOST)] if known.position != last.position else []
-        return first, max([last, *(each for part in parts for each in self._headers(*part))], key=_queue_offset)
+        found = [each for part in parts for each in self._headers(*part)]
+        return first, max(found if found and not is_whole else [last, *found], key=_queue_offset)
 
     def _message_of_last_unit(self, last: Header) -> Header | None:
         """The message that the queue's last unit leads to; None where it does not.

@@ -111,6 +111,39 @@ def test_without_exploding_a_batch_is_a_row(rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("explodes", [False, True])
+def test_copies_of_batches_are_left_out(explodes: bool, rng: random.Random) -> None:
+    """A sound batch is all that makes a copy of the next one."""
+    left_out = 0
+    stops: list[Status] = []
+    for _ in range(60):
+        log, positions = _log(rng, rng.choice((1, 3, 20)), rng.choice((0.0, 0.5)))
+        before = after = rng.choice((-1, 7))
+        expected = []
+        for at in positions:
+            rows = _rows(log, at) if explodes else [reference.decode_unit(log[at:], at, decompress=False)]
+            flags, number = struct.unpack_from(">i", log, at + 36)[0], struct.unpack_from(">q", log, at + 20)[0]
+            is_batch = flags & 0xC1 == 0xC0
+            if is_batch and number == before:
+                left_out += 1
+            elif rows is not None:
+                expected += rows if explodes else [rows[0] | {BATCH_INDEX: None}]
+                before = number if is_batch else -1
+        for most in (1, 2, 7, 1000):
+            builder = BatchBuilder([*COLUMNS, BATCH_INDEX], explodes=explodes)
+            builder.decoder.leave_out_copies(after)
+            assert _decoded(builder, log, most, stops) == expected
+        builder.decoder.leave_out_copies(after)
+        sound = [at for at in positions if not explodes or _rows(log, at) is not None]
+        builder.decoder.append(log, np.array(sound, np.int64), base=0)
+        assert rows_of(builder.finish()) == expected
+        builder.decoder.leave_out_copies(None)
+        builder.decoder.append(log, np.array(sound[:1] * 2, np.int64), base=0)
+        rows = rows_of(builder.finish())
+        assert rows[: len(rows) // 2] == rows[len(rows) // 2 :]
+    assert left_out > 20
+
+
+@pytest.mark.parametrize("explodes", [False, True])
 def test_a_filter_looks_at_the_messages(explodes: bool, rng: random.Random) -> None:
     """Then the decoder has the same rows, however few it may take at once."""
     found = 0
