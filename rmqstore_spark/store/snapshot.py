@@ -113,10 +113,11 @@ class StoreRef:
         return static_parts(self.root, self.files)
 
     @kept
-    def term_starts(self) -> list[int]:
+    def term_starts(self) -> list[int] | None:
         """The physical offsets at which a new master of a broker in controller mode went on: up to there a master that
-        comes back cuts its log. Ascending."""
-        return sorted({epoch.start for epoch in epochs_of(self.root, self.files).epochs})
+        comes back cuts its log. Ascending; None where some may be unknown."""
+        found = epochs_of(self.root, self.files)
+        return None if found.may_lack_the_last else sorted({epoch.start for epoch in found.epochs})
 
     def has_in_files(self, part: Part) -> bool:
         """Does a broker keep this part of the store in files?"""

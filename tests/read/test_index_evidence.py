@@ -143,6 +143,14 @@ def test_a_master_that_came_back_has_cut_its_log(
         assert found is not None
         found_in_all += assert_nothing_is_hidden(found, {row["commitLogOffset"]})
     assert found_in_all >= 50 or len(cuts) > 1
+    (log / "epochFileCheckpoint").rename(log / "epochFileCheckpoint.bak")  # which may lack the last term
+    for junk in (None, b"", b"junk"):
+        if junk is not None:
+            (log / "epochFileCheckpoint").write_bytes(junk)
+        for row in reference.read_store(log):
+            found = looked_up(log, Files(), 1, monkeypatch, key=row["keys"])
+            assert found is None or assert_nothing_is_hidden(found, {row["commitLogOffset"]}) == 0
+        assert reading.read(log, columns=["keys"], key=row["keys"]) == [{"keys": row["keys"]}]
 
 
 def test_what_files_know_is_joined(rng: random.Random) -> None:

@@ -15,6 +15,7 @@ After a truncation a broker indexes nothing before the log is as long as it was,
 log became so within one file, the items on both sides prove that file, and the messages between them are in no index.
 In controller mode the broker's files say where that may be: a master that comes back cuts its log where the next one's
 term began. So an item is proved there, too, and where it is not, nothing is believed up to the next one that is.
+Where these files cannot be read, no index is believed.
 
 The limits of the proof: a truncation within one file that no term tells of is not noticed. Nor is a message noticed
 that was lost in the truncation and came again at the same place with a key and a second of the old one.
@@ -111,6 +112,8 @@ class Join:
             files: in order.
             are_in_order: whether no two files have messages in common, as far as is known.
         """
+        if self._store.term_starts is None:
+            return [], ["index: epochFileCheckpoint cannot be read, which says where this broker may have cut its log"]
         known: list[Known] = []
         unused: list[str] = []
         followed: set[int] = set()  # where the file after a proved end begins
@@ -186,7 +189,7 @@ class Join:
             NoIndexError: the file has become shorter.
             RmqStoreError: the file cannot be read.
         """
-        terms = [start for start in self._store.term_starts if known.start <= start < known.stop]
+        terms = [start for start in self._store.term_starts or () if known.start <= start < known.stop]
         look_up = self._look_ups.get(known.path) if terms else None
         if not isinstance(look_up, LookUp):
             return [known]  # or it was not asked, as its times are not selected

@@ -11,9 +11,11 @@ import re
 import zlib
 from typing import NamedTuple
 
-from rmqstore_spark.store.io.files import Files, ignore_unreadable
+from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.store.io.files import Files
 
 NAME = "epochFileCheckpoint"
+_BACKUP = ".bak"
 _MOST_BYTES = 16 * 1024 * 1024
 _EPOCH = re.compile(rb"([0-9]{1,9})-([0-9]{1,18})")
 
@@ -36,21 +38,33 @@ class Epochs(NamedTuple):
     epochs: list[Epoch]
     wrong: list[tuple[str, str]]
 
+    @property
+    def may_lack_the_last(self) -> bool:
+        """Were they not read from the file itself? A backup is from before the last change."""
+        return bool(self.wrong) or (self.path is not None and self.path.endswith(_BACKUP))
+
 
 def epochs_of(root: str, files: Files) -> Epochs:
     """The epochs of a store directory. A hint."""
     wrong: list[tuple[str, str]] = []
-    for path in (os.path.join(root, NAME), os.path.join(root, f"{NAME}.bak")):
-        with ignore_unreadable(), files.file(path) as file:
-            if file.size > _MOST_BYTES:
-                wrong.append((path, f"{file.size} bytes"))
-                continue
-            found = _parsed(file.read(0, file.size))
-            if isinstance(found, str):
-                wrong.append((path, found))
-            elif found:
-                return Epochs(path, found, wrong)
+    for path in (os.path.join(root, NAME), os.path.join(root, NAME + _BACKUP)):
+        found = _read(path, files)
+        if isinstance(found, str):
+            wrong.append((path, found))
+        elif found:
+            return Epochs(path, found, wrong)
     return Epochs(None, [], wrong)
+
+
+def _read(path: str, files: Files) -> list[Epoch] | str:
+    """The epochs in a file, none where it is missing; or what is wrong with it."""
+    try:
+        with files.file(path) as file:
+            return f"{file.size} bytes" if file.size > _MOST_BYTES else _parsed(file.read(0, file.size))
+    except StorageError:
+        raise
+    except RmqStoreError as why:
+        return str(why).removeprefix(f"{path}: ") if files.exists(path) else []
 
 
 def _parsed(data: bytes) -> list[Epoch] | str:
