@@ -24,7 +24,7 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.message import BATCH, HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end
 from rmqstore_spark.store.format.units import BatchBuilder, Budget, Run
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.commitlog import SegmentReader, UnitSink
+from rmqstore_spark.store.structures.commitlog import SegmentReader, UnitSink, numbers_of
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.queues import ConsumeQueues
@@ -37,6 +37,7 @@ _MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC
 _MAGIC, _MAGIC_AT = _MAGICS[0][:3], 4  # what both begin with
 _NUMBER_AT = np.arange(20, 28)  # the bytes of queueOffset in a message
 _FLAGS_AT = 39  # the last byte of sysFlag
+_MOST_IN_BATCH = (1 << 15) - 1  # messages
 _ALL = (1 << 63) - 1
 _BUDGET = Budget(64 * 1024, 16 * 1024 * 1024)
 
@@ -170,16 +171,44 @@ class Brought:
                 yield from self._hole(between)
 
     def batch_before(self, position: int) -> int:
-        """The queue offset of the batch whose last copy ends at a flat offset; -1 where there is none, or where a
-        message begins that is no batch."""
+        """The queue offset of the batch that has a sound copy before a flat offset, and none but copies of it between;
+        -1 where there is none, or where a message begins that is no batch."""
         with self._opened():
             first = self._header(position)
-            if first is not None and not _is_batch(first):
-                return -1
-            number = self._cursor.seek(position) - 1
-            unit = self._queue.any_unit(number) if number >= self._queue.first else None
-            before = None if unit is None else self._header(unit.position)
-        return before.queue_offset if before is not None and _is_batch(before) else -1
+            if first is None:
+                number = self._cursor.seek(position)
+                before = self._sound_message(range(max(self._queue.first, number - _MOST_IN_BATCH), number), position)
+                return before.queue_offset if before is not None and _is_batch(before) else -1
+            return first.queue_offset if _is_batch(first) and self._is_copy(first) else -1
+
+    def _is_copy(self, batch: Header) -> bool:
+        """Is there a sound copy of a batch before this one?"""
+        before = self._sound_message(self._numbers_of(batch), batch.position)
+        if before is not None and before.queue_offset == batch.queue_offset:
+            return True
+        own = self._queue.any_unit(batch.queue_offset)
+        if own is not None and own.position == batch.position:
+            return False
+        # The unit of the one before may be wrong.
+        sound = self._sound_before(batch.position)
+        if sound is not None and sound.number >= batch.queue_offset:
+            return False
+        start = max(batch.position - BROUGHT_AT_ONCE, 0 if sound is None else sound.end)
+        others = (each for each in self._headers(start, batch.position) if each is not None and self._is_own(each))
+        return any(each.queue_offset == batch.queue_offset for each in others)
+
+    def _sound_message(self, numbers: range, stop: int) -> Header | None:
+        """The last message, with a sound body, that a unit of these numbers leads to before a flat offset."""
+        units = [
+            (first + at, int(starts[at]))
+            for first, starts, _ in self._units_from(numbers.start, numbers.stop)
+            for at in np.flatnonzero(starts < stop).tolist()
+        ]
+        for number, position in reversed(units):
+            header = self._header(position, is_sound=True)
+            if header is not None and number in self._numbers_of(header):
+                return header
+        return None
 
     # ---- files
 
@@ -201,14 +230,14 @@ class Brought:
             self._readers[segment.start] = SegmentReader(segment, self._files, verify_crc=True)
         return self._readers[segment.start]
 
-    def _header(self, position: int) -> Header | None:
-        """This queue's message at a flat offset, whatever its body."""
+    def _header(self, position: int, is_sound: bool = False) -> Header | None:
+        """This queue's message at a flat offset, whatever its body if it need not be sound."""
         index = bisect.bisect_right(self._starts, position) - 1
         if index < 0 or position >= self._found.extents[index].stop:
             return None
         extent = self._found.extents[index]
         reader = self._reader(extent.segment)
-        with reader.unchecked():
+        with contextlib.nullcontext() if is_sound else reader.unchecked():
             header = whole_at(reader, position, extent.stop)
         return header if header is not None and self._is_own(header) else None
 
@@ -228,9 +257,16 @@ class Brought:
 
     def _sound(self, number: int, position: int) -> _Sound | None:
         header = self._header(position)
-        if header is None or header.queue_offset != number:
+        if header is None or number not in self._numbers_of(header):
             return None
         return _Sound(number, position, position + header.size)
+
+    def _numbers_of(self, header: Header) -> range:
+        """The queue offsets of a message, or of all in a batch: a unit of each leads to a copy of it."""
+        index = bisect.bisect_right(self._starts, header.position) - 1
+        reader = self._reader(self._found.extents[index].segment)
+        with reader.unchecked():
+            return numbers_of(reader, header)
 
     def _sound_unit(self, number: int) -> _Sound | None:
         """The unit with this number, if it is sound."""
@@ -459,7 +495,8 @@ class Brought:
         """The queue offsets of the whole messages in a part of the log."""
         if (start, stop) not in self._numbers:
             found = (header for header in self._headers(start, stop) if header is not None)
-            self._numbers[start, stop] = {header.queue_offset for header in found if self._is_own(header)}
+            own = (self._numbers_of(header) for header in found if self._is_own(header))
+            self._numbers[start, stop] = {number for numbers in own for number in numbers}
         return self._numbers[start, stop]
 
     def _headers(self, start: int, stop: int) -> Iterator[Header | None]:

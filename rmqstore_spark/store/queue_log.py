@@ -11,13 +11,12 @@ from typing import ClassVar
 from native_io import Status
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import BATCH, Header
-from rmqstore_spark.store.format.units import BatchBuilder
+from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
 from rmqstore_spark.store.snapshot import AskedOffsets, LogQueue, Snapshot
-from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.commitlog import SegmentReader, numbers_of
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
@@ -107,13 +106,10 @@ class QueueLog(Snapshot):
         """The queue offset after that of the message at a flat offset, or after those of the batch there; None where
         there is none."""
         extent, header = self.log.extent_at(position), self.log.header(position)
-        if header is None or extent is None or header.sys_flag & BATCH != BATCH:
-            return None if header is None else header.queue_offset + 1
-        builder = BatchBuilder(["queueOffset"], explodes=True)
+        if header is None or extent is None:
+            return None
         with self.reader(extent.segment) as reader:
-            for _ in reader.decode(position, position + header.size, builder):
-                pass
-        return max(builder.finish().column(0).to_pylist(), default=header.queue_offset) + 1
+            return numbers_of(reader, header).stop
 
     def ends(self) -> tuple[Header, Header] | None:
         """The messages with the lowest and the highest queue offset; None where there is none."""
