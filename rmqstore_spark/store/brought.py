@@ -21,7 +21,7 @@ import numpy as np
 
 from native_io import FORMAT, Filter, Status, Walked
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import BATCH, HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end
+from rmqstore_spark.store.format.message import BATCH, HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end, is_batch
 from rmqstore_spark.store.format.units import BatchBuilder, Budget, Run
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.commitlog import SegmentReader, UnitSink, numbers_of
@@ -32,11 +32,11 @@ from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, da
 from rmqstore_spark.store.structures.tiered import Numbers, TieredQueue, unit_files, units_from
 
 BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
-_PLACE, _PLACE_SIZE = 28, 8  # of the physicalOffset in a message
+_PLACE, _PLACE_SIZE = FORMAT["AT_PHYSICAL_OFFSET"], 8  # of the physicalOffset in a message
 _MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC_V1", "MAGIC_V2"))
 _MAGIC, _MAGIC_AT = _MAGICS[0][:3], 4  # what both begin with
-_NUMBER_AT = np.arange(20, 28)  # the bytes of queueOffset in a message
-_FLAGS_AT = 39  # the last byte of sysFlag
+_NUMBER_AT = FORMAT["AT_QUEUE_OFFSET"] + np.arange(8)  # the bytes of queueOffset in a message
+_FLAGS_AT = FORMAT["AT_SYSFLAG"] + 3  # the last byte of sysFlag
 _MOST_IN_BATCH = (1 << 15) - 1  # messages
 _ALL = (1 << 63) - 1
 _BUDGET = Budget(64 * 1024, 16 * 1024 * 1024)
@@ -573,8 +573,8 @@ class Brought:
                     break
                 if builder.is_full and not self._add_rows(there, builder):
                     return []
-        others = ((number, number + 1) for number in self._brought_before(between))
-        return _holes_in([*there, *others], first, between.after.number)
+        others = [(number, number + 1) for number in self._brought_before(between)]
+        return _holes_in(there + others, first, between.after.number)
 
     def _add_rows(self, there: list[Part], builder: BatchBuilder) -> bool:
         """Adds the queue offsets of what a builder has; answers whether all is of this queue."""
@@ -592,7 +592,7 @@ class Brought:
 
 
 def _is_batch(header: Header | None) -> bool:
-    return header is not None and header.sys_flag & BATCH == BATCH
+    return header is not None and is_batch(header.sys_flag)
 
 
 def _is_at_end(reader: SegmentReader, walked: Walked) -> bool:
@@ -620,12 +620,7 @@ def _holes_in(rows: list[Part], start: int, stop: int) -> list[range]:
 
 def _all_but(numbers: Iterable[int], start: int, stop: int) -> list[range]:
     """The others in [start, stop), which may be very many: a damaged number may be any."""
-    found, at = [], start
-    for number in sorted(each for each in numbers if start <= each < stop):
-        if at < number:
-            found.append(range(at, number))
-        at = number + 1
-    return [*found, range(at, stop)] if at < stop else found
+    return _holes_in([(number, number + 1) for number in numbers], start, stop)
 
 
 def _messages(reader: SegmentReader, at: int, end: int) -> Iterator[tuple[int, int, Header | None]]:

@@ -227,6 +227,11 @@ class Header(NamedTuple):
         return is_queued(self.sys_flag)
 
 
+def is_batch(sys_flag: int) -> bool:
+    """Does a unit hold several messages, by its sysFlag?"""
+    return sys_flag & BATCH == BATCH
+
+
 def is_queued(sys_flag: int) -> bool:
     """False for a half or rolled-back message of old brokers, by its sysFlag (Header.is_queued)."""
     return sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import BATCH, Header
+from rmqstore_spark.store.format.message import Header, is_batch
 from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
@@ -143,7 +143,7 @@ class BatchQueue(Queue):
             last = header(int(units.positions[-1]))
             if last is None:
                 return None
-            ends[-1] = firsts[-1] + (max(last.size // _SMALLEST_INNER, 1) if last.sys_flag & BATCH == BATCH else 1)
+            ends[-1] = firsts[-1] + (max(last.size // _SMALLEST_INNER, 1) if is_batch(last.sys_flag) else 1)
         return firsts, ends - 1
 
     def has_hashes_of_rows(self, explodes: bool) -> bool:

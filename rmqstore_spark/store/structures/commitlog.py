@@ -14,7 +14,7 @@ import numpy as np
 
 from native_io import FORMAT, Filter, Status, Walked, Wrapping, find_unit, scan
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import BATCH, HEAD_SIZE, Header, body_crc, body_in, header_in
+from rmqstore_spark.store.format.message import HEAD_SIZE, Header, body_crc, body_in, header_in, is_batch
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.format.units import BatchBuilder, Claims, Positions, Run
 from rmqstore_spark.store.io.files import Files
@@ -537,7 +537,7 @@ class SegmentReader:
 
 def numbers_of(reader: SegmentReader, header: Header) -> range:
     """The queue offsets of a message, or of all in a batch; of a batch whose body is none, its own."""
-    if header.sys_flag & BATCH != BATCH:
+    if not is_batch(header.sys_flag):
         return range(header.queue_offset, header.queue_offset + 1)
     builder = BatchBuilder(["queueOffset"], explodes=True)
     for _ in reader.decode(header.position, header.position + header.size, builder):
