@@ -31,6 +31,11 @@ def test_all_tables_by_name() -> None:
     assert found == {"messages_": 305} | {f"{name}_": store.table(name).num_rows for name in TABLES}
 
 
+def test_no_progress_among_the_rows() -> None:
+    """DuckDB shows it after two seconds, where it takes a process that has no file as __main__ for an interactive one."""
+    assert rows("select current_setting('enable_progress_bar') shown") == [{"shown": False}]
+
+
 def test_rows_and_columns(tmp_path: Path) -> None:
     assert rows("select topic, count(*) n, sum(storeSize) s from messages where topic = 'Plain' group by all") == [
         {"topic": "Plain", "n": 60, "s": 28927}

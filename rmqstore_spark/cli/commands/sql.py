@@ -49,6 +49,8 @@ def sql(path: str, query: str, output: Output, given: dict[str, str]) -> int:
     duckdb = _duckdb()
     with duckdb.connect(config=_OFFLINE) as connection:
         connection.execute("set TimeZone = 'UTC'")
+        # It would stand among the rows, on stdout: in a session at a prompt, or what DuckDB takes for one.
+        connection.execute("set enable_progress_bar = false")
         for name, dataset in _datasets(path, query, given).items():
             connection.register(name, dataset)
         try:
