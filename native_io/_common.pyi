@@ -35,6 +35,8 @@ class Status(enum.IntEnum):
     BAD_LENGTH_SUM = ...
     BAD_BODY_CRC = ...
     NOT_A_BATCH = ...  # where batches are taken apart: messages do not fill the body
+    BAD_QUEUE_OFFSET = ...  # where copies of batches are left out: the batch's properties say another queueOffset
+    BAD_SYSFLAG = ...  # there: the copy before has the same queueOffset, and another sysFlag
     CROSSES_STOP = ...  # a unit reaches over the stop, so the stop is not a unit's start
     CONTRADICTED = ...  # a unit, but not the claimed one (Filter.pick only)
     NO_ENTRY = ...  # neither a unit nor an entry that wraps one; only with a Wrapping, as the next one

@@ -49,6 +49,10 @@ cdef extern from "conditions.h" nogil:
     int rmq_compare_as_shown(rmq_values *v)
 
 cdef extern from "select.h" nogil:
+    ctypedef struct rmq_copies:
+        int are_left_out
+        int32_t kind
+        int64_t queue_offset
     ctypedef struct rmq_filter:
         rmq_bounds store_timestamp
         rmq_bounds physical_offset
@@ -56,6 +60,7 @@ cdef extern from "select.h" nogil:
         int looks_in_bodies
         int explodes
         rmq_list conditions
+        rmq_copies copies
     ctypedef struct rmq_claims:
         const uint8_t *window
         int64_t window_size
@@ -72,6 +77,7 @@ cdef extern from "select.h" nogil:
         rmq_finding why
     int rmq_judge(rmq_filter *f, const uint8_t *topic, int32_t n, int32_t queue_id, rmq_bounds queue_offset)
     void rmq_free_filter(rmq_filter *f)
+    int32_t rmq_batch_kind(int32_t sys_flag)
     void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t capacity, rmq_unit *asked)
     int rmq_pick(rmq_filter *f, rmq_claims *c, int64_t *selected, rmq_unit *asked)
 
@@ -153,8 +159,7 @@ cdef extern from "decode.h" nogil:
         int64_t rows
         int64_t compressed
         int explodes
-        int leaves_out_copies
-        int64_t copied
+        rmq_copies copies
         rmq_expander *expander
         int64_t enough
         rmq_list unexpanded

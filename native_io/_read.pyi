@@ -88,6 +88,17 @@ class Filter:
         zstd: Sequence[int] = ...,
         properties_judge: Callable[[tuple[bytes | None, ...]], bool] | None = None,
     ) -> None: ...
+    def leave_out_copies(self, after: tuple[int, int] | None) -> None:
+        """From now on a batch is left out if the unit before it is a copy of it, and sound; a copy whose head
+        contradicts the rest of it, or that copy, ends the walk with BAD_QUEUE_OFFSET or BAD_SYSFLAG (copies.h).
+
+        Args:
+            after: the queueOffset and the sysFlag of the unit before the first one, (0, 0) if there is none; None: all
+                batches count.
+        """
+    @property
+    def copies_after(self) -> tuple[int, int] | None:
+        """What leave_out_copies() needs to go on after the last unit that was looked at."""
     def scan(
         self,
         window: Buffer,
@@ -333,12 +344,8 @@ class Decoder:
     def __init__(
         self, columns: Sequence[str], *, explodes: bool = False, expand: int = 0, zstd: Sequence[int] = (0, 0, 0)
     ) -> None: ...
-    def leave_out_copies(self, after: int | None) -> None:
-        """From now on a batch gives no rows if the unit before it is a batch of the same queueOffset, and sound.
-
-        Args:
-            after: the queueOffset of the batch before the first unit, -1: none; None: all batches give their rows.
-        """
+    def leave_out_copies(self, after: tuple[int, int] | None) -> None:
+        """As of Filter; for scan() without a filter."""
     @property
     def rows(self) -> int:
         """Rows since the last finish()."""

@@ -139,6 +139,13 @@ cdef int judge_properties(void *asked, const rmq_text *texts, int64_t count) noe
         return False
 
 
+cdef rmq_copies copies_after(after) except *:
+    if after is None:
+        return rmq_copies(False, 0, 0)
+    queue_offset, sys_flag = after
+    return rmq_copies(True, rmq_batch_kind(sys_flag), queue_offset)
+
+
 cdef class Filter(OneAtATime):
     def __cinit__(self, *, store_timestamp=_ANY, commit_log_offset=_ANY, judge=None, conditions=(), bint explodes=False,
                   body_judge=None, zstd=(0, 0, 0), properties_judge=None):
@@ -166,6 +173,16 @@ cdef class Filter(OneAtATime):
 
     def __dealloc__(self):
         rmq_free_filter(&self.filter)
+
+    def leave_out_copies(self, after):
+        self.enter()
+        self.filter.copies = copies_after(after)
+        self.leave()
+
+    @property
+    def copies_after(self):
+        cdef rmq_copies copies = self.filter.copies
+        return (copies.queue_offset, copies.kind) if copies.are_left_out else None
 
     cdef int _search(self, const rmq_zstd_library *library) except -1:
         cdef rmq_values *added = <rmq_values *>self.filter.conditions.data + self.filter.conditions.size - 1
@@ -511,8 +528,7 @@ cdef class Decoder(OneAtATime):
 
     def leave_out_copies(self, after):
         self.enter()
-        self.decoder.leaves_out_copies = after is not None
-        self.decoder.copied = -1 if after is None else after
+        self.decoder.copies = copies_after(after)
         self.leave()
 
     @property

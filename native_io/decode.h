@@ -111,8 +111,7 @@ typedef struct {
     int explodes;        /* a row for each message of a batch; else one for the unit */
     rmq_inner inner;     /* the last message whose batch goes on in the next call, */
     int64_t position;    /* and the batch's physical offset; -1: there is none */
-    int leaves_out_copies; /* no rows of a batch that has the queueOffset of the batch before it, */
-    int64_t copied;        /* which is this; -1: it is no batch */
+    rmq_copies copies;   /* where no filter has its own */
     rmq_host hosts[RMQ_HOSTS]; /* at the index that rmq_see_host's hash gives */
     rmq_splitter splitter;
 } rmq_decoder;
@@ -524,16 +523,6 @@ typedef struct {
     int64_t taken; /* how many units are decoded so far; where none is, the next one */
 } rmq_places;
 
-/* Is a unit to be left out, as the same batch came just before it? */
-static inline int rmq_is_copy(const rmq_decoder *d, const rmq_unit *u) {
-    return __builtin_expect(d->leaves_out_copies, 0) && rmq_is_batch(u) && u->queue_offset == d->copied;
-}
-
-/* Note a unit of which all rows are decoded. */
-static inline void rmq_note_decoded(rmq_decoder *d, const rmq_unit *u) {
-    if (__builtin_expect(d->leaves_out_copies, 0)) d->copied = rmq_is_batch(u) ? u->queue_offset : -1;
-}
-
 /* Decode units from places->taken on, until there are `full` rows in all. They are checked again (all but the CRC), as positions
  * may come from anywhere. 0, or -1 / -2 of rmq_reserve, or 1 when there is no unit at the next place, or RMQ_ASK. */
 static int rmq_append(rmq_decoder *d, rmq_filter *f, rmq_places *places, int64_t full, rmq_unit *asked) {
@@ -549,20 +538,17 @@ static int rmq_append(rmq_decoder *d, rmq_filter *f, rmq_places *places, int64_t
             places->window_offsets != NULL ? places->window_offsets[places->taken] : position - places->base;
         if (at < 0 || at > places->size) return 1;
         if (rmq_unit_at(places->window + at, places->size - at, position, INT64_MAX, 0, &u, &why) != RMQ_OK) return 1;
-        if (rmq_is_copy(d, &u)) continue;
         if (d->explodes && rmq_is_batch(&u)) {
             if (d->position != position && rmq_check_inner(&u, &why) != RMQ_OK) return 1;
             const int status = rmq_append_batch(d, f, &u, position, full, end, &why);
             if (status == RMQ_FULL) break;
             if (status == RMQ_ASK) *asked = u;
             if (status != RMQ_OK) return status < 0 || status == RMQ_ASK ? status : 1;
-            rmq_note_decoded(d, &u);
             continue;
         }
         if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));
         const int status = rmq_append_unit(d, &u, end, RMQ_ANY_MACHINE);
         if (status < 0) return status;
-        rmq_note_decoded(d, &u);
     }
     return 0;
 }
@@ -575,6 +561,7 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
     const int64_t before = d->rows, shown = (w->base + w->size - w->position) / RMQ_SMALLEST_UNIT + 1;
     const int64_t full = before + (most < shown || d->explodes ? most : shown);
     const int explodes = d->explodes;
+    rmq_copies *const copies = f != NULL ? &f->copies : &d->copies;
     int64_t begun = d->position; /* of a batch that goes on: all checks were made */
     d->searched = f != NULL ? rmq_begin_searches(f) : NULL;
     w->status = RMQ_FULL;
@@ -587,14 +574,20 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
             break;
         }
         rmq_prefetch_next(&u);
-        if (rmq_is_copy(d, &u)) {
+        const int copy = goes_on ? RMQ_OK : rmq_see_copy(copies, &u, &w->why);
+        if (copy == RMQ_COPY) {
             w->position += u.total;
             w->status = RMQ_FULL;
             continue;
         }
+        if (__builtin_expect(copy != RMQ_OK, 0)) {
+            w->status = copy;
+            break;
+        }
         if (f != NULL && !goes_on) {
             const int verdict = rmq_verdict(f, &u, w->position, w->verify_crc, &w->why);
             if (verdict == RMQ_REFUSED) {
+                rmq_note_refused(copies, &u, w->verify_crc);
                 w->position += u.total;
                 w->status = RMQ_FULL;
                 continue;
@@ -621,7 +614,7 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
             if (status != RMQ_OK) break;
             w->status = RMQ_FULL;
             w->position += u.total;
-            rmq_note_decoded(d, &u);
+            rmq_note_unit(copies, &u);
             continue;
         }
         w->status = RMQ_FULL;
@@ -629,7 +622,7 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
         const int status = rmq_append_unit(d, &u, w->window + w->size, machine);
         if (status < 0) return status;
         w->position += u.total;
-        rmq_note_decoded(d, &u);
+        rmq_note_unit(copies, &u);
         if (status == RMQ_ENOUGH) break;
     }
     w->count = d->rows - before;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "conditions.h"
+#include "copies.h"
 #include "inner.h"
 #include "queues.h"
 #include "unit.h"
@@ -26,6 +27,7 @@ typedef struct {
     int looks_in_bodies; /* a condition is about the body */
     int explodes;        /* queueOffset and conditions are about the messages in a batch */
     int status;          /* what is wrong with a batch, after RMQ_DAMAGED */
+    rmq_copies copies;
 } rmq_filter;
 
 /* The decision on a unit. */
@@ -127,6 +129,16 @@ static void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t c
         status = rmq_next(w, &at, 0, &u, &w->why);
         if (status != RMQ_OK) break;
         __builtin_prefetch(u.start + u.total); /* the next unit's head */
+        const int copy = rmq_see_copy(&f->copies, &u, &w->why);
+        if (copy == RMQ_COPY) {
+            at += u.total;
+            status = RMQ_FULL;
+            continue;
+        }
+        if (__builtin_expect(copy != RMQ_OK, 0)) {
+            status = copy;
+            break;
+        }
         const int verdict = rmq_verdict(f, &u, at, w->verify_crc, &w->why);
         if (verdict == RMQ_DAMAGED) {
             status = f->status;
@@ -140,6 +152,9 @@ static void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t c
         if (verdict == RMQ_SELECTED) {
             if (w->verify_crc && (status = rmq_check_crc(&u, &w->why)) != RMQ_OK) break;
             positions[n++] = at;
+            rmq_note_unit(&f->copies, &u);
+        } else {
+            rmq_note_refused(&f->copies, &u, w->verify_crc);
         }
         at += u.total;
         status = RMQ_FULL;

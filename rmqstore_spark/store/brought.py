@@ -21,7 +21,7 @@ import numpy as np
 
 from native_io import FORMAT, Filter, Status, Walked
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import BATCH, HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end, is_batch
+from rmqstore_spark.store.format.message import HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end, is_batch
 from rmqstore_spark.store.format.units import BatchBuilder, Budget, Run
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.commitlog import SegmentReader, UnitSink, numbers_of
@@ -35,8 +35,6 @@ BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under 
 _PLACE, _PLACE_SIZE = FORMAT["AT_PHYSICAL_OFFSET"], 8  # of the physicalOffset in a message
 _MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC_V1", "MAGIC_V2"))
 _MAGIC, _MAGIC_AT = _MAGICS[0][:3], 4  # what both begin with
-_NUMBER_AT = FORMAT["AT_QUEUE_OFFSET"] + np.arange(8)  # the bytes of queueOffset in a message
-_FLAGS_AT = FORMAT["AT_SYSFLAG"] + 3  # the last byte of sysFlag
 _MOST_IN_BATCH = (1 << 15) - 1  # messages
 _ALL = (1 << 63) - 1
 _BUDGET = Budget(64 * 1024, 16 * 1024 * 1024)
@@ -170,32 +168,48 @@ class Brought:
             for between in self._all_between(0, _ALL):
                 yield from self._hole(between)
 
-    def batch_before(self, position: int) -> int:
-        """The queue offset of the batch that has a sound copy before a flat offset, and none but copies of it between;
-        -1 where there is none, or where a message begins that is no batch."""
+    def batch_before(self, position: int) -> tuple[int, int]:
+        """The queue offset and the sysFlag of the batch that has a sound copy before a flat offset, and none but copies
+        of it between; zeros where there is none."""
         with self._opened():
             first = self._header(position)
             if first is None:
-                number = self._cursor.seek(position)
-                before = self._sound_message(range(max(self._queue.first, number - _MOST_IN_BATCH), number), position)
-                return before.queue_offset if before is not None and _is_batch(before) else -1
-            return first.queue_offset if _is_batch(first) and self._is_copy(first) else -1
+                before = self._last_message(self._cursor.seek(position), _MOST_IN_BATCH, position)
+            elif _is_batch(first):
+                before = self._copy_before(first)
+            else:
+                before = self._damaged_copy_after(first)
+            return (before.queue_offset, before.sys_flag) if before is not None and _is_batch(before) else (0, 0)
 
-    def _is_copy(self, batch: Header) -> bool:
-        """Is there a sound copy of a batch before this one?"""
+    def _last_message(self, number: int, count: int, stop: int) -> Header | None:
+        """The last message that one of so many units before a number leads to."""
+        return self._sound_message(range(max(self._queue.first, number - count), number), stop)
+
+    def _damaged_copy_after(self, single: Header) -> Header | None:
+        """The message before what is no batch by its sysFlag, if it has the same queue offset."""
+        if self._is_at_own_unit(single):
+            return None
+        before = self._last_message(self._cursor.seek(single.position), 1, single.position)
+        return before if before is not None and before.queue_offset == single.queue_offset else None
+
+    def _is_at_own_unit(self, header: Header) -> bool:
+        own = self._queue.any_unit(header.queue_offset)
+        return own is not None and own.position == header.position
+
+    def _copy_before(self, batch: Header) -> Header | None:
+        """A sound copy of a batch before this one."""
         before = self._sound_message(self._numbers_of(batch), batch.position)
         if before is not None and before.queue_offset == batch.queue_offset:
-            return True
-        own = self._queue.any_unit(batch.queue_offset)
-        if own is not None and own.position == batch.position:
-            return False
+            return before
+        if self._is_at_own_unit(batch):
+            return None
         # The unit of the one before may be wrong.
         sound = self._sound_before(batch.position)
         if sound is not None and sound.number >= batch.queue_offset:
-            return False
+            return None
         start = max(batch.position - BROUGHT_AT_ONCE, 0 if sound is None else sound.end)
         others = (each for each in self._headers(start, batch.position) if each is not None and self._is_own(each))
-        return any(each.queue_offset == batch.queue_offset for each in others)
+        return next((each for each in others if each.queue_offset == batch.queue_offset), None)
 
     def _sound_message(self, numbers: range, stop: int) -> Header | None:
         """The last message, with a sound body, that a unit of these numbers leads to before a flat offset."""
@@ -378,7 +392,7 @@ class Brought:
                 if header is None:
                     is_last = between.after is None and after == between.stop
                     # What follows the last message is no part of the log, unless a reader would take it for one.
-                    is_half = reader.header(at) is not None if is_last else self._is_half(at, after, missing, claims)
+                    is_half = _looks_whole(reader, at) if is_last else self._is_half(at, after, missing, claims)
                     yield at, after, None, is_half
                     continue
                 is_again = self._is_own(header) and self._is_again(header, between, missing, kept_ones)
@@ -646,7 +660,22 @@ def whole_at(reader: SegmentReader, at: int, end: int) -> Header | None:
     after = at + header.size
     is_followed = after == end or reader.header(after) is not None
     is_half = _goes_on_in_head(reader, at, after) if is_followed else _has_head(reader, at + 1, after, end)
-    return None if is_half else header
+    return None if is_half or _contradicts_itself(reader, header) else header
+
+
+def _looks_whole(reader: SegmentReader, at: int) -> bool:
+    """Would a reader take what begins at a flat offset for a message?"""
+    header = reader.header(at)
+    return header is not None and not _contradicts_itself(reader, header)
+
+
+def _contradicts_itself(reader: SegmentReader, header: Header) -> bool:
+    """Is it a batch whose properties say another queue offset than its head?"""
+    if not is_batch(header.sys_flag):
+        return False
+    chosen = Filter()
+    chosen.leave_out_copies((0, 0))
+    return next(reader.select(header.position, header.position + header.size, chosen), None) is None
 
 
 def _goes_on_in_head(reader: SegmentReader, start: int, stop: int) -> bool:
@@ -681,15 +710,16 @@ class EachOnce(PastDamage):
         self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
     ) -> Iterator[Damage | None]:
         """As of PastDamage."""
+        kernel = builder.decoder if chosen is None else chosen
         try:
             for part in self._brought.parts(start, stop):
                 if isinstance(part, Damage):
                     yield part
                     continue
-                builder.decoder.leave_out_copies(self._brought.batch_before(part[0]))
+                kernel.leave_out_copies(self._brought.batch_before(part[0]))
                 yield from super().decode(*part, builder, chosen)
         finally:
-            builder.decoder.leave_out_copies(None)
+            kernel.leave_out_copies(None)
 
     def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
         """As of PastDamage."""
@@ -698,38 +728,12 @@ class EachOnce(PastDamage):
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _ALL) -> Iterator[Run | Damage]:
         """As of PastDamage."""
-        for part in self._brought.parts(start, stop):
-            if isinstance(part, Damage):
-                yield part
-                continue
-            copies = _Copies(self._brought, part[0])
-            for found in super().select(*part, chosen, last):
-                yield found if isinstance(found, Damage) else copies.left_out_of(found)
-
-
-class _Copies:
-    """Leaves out the copies of batches in a part of a log: a broker brings a batch once for each message in it, one
-    after the other, as the queue has a unit for each.
-
-    Args:
-        start: where the part begins.
-    """
-
-    def __init__(self, brought: Brought, start: int) -> None:
-        self._brought = brought
-        self._start = start
-        self._last: int | None = None  # the queue offset of the last batch; -1: none
-
-    def left_out_of(self, run: Run) -> Run:
-        """The run without copies of its own batches, and of those before."""
-        at = run.positions - run.base if run.window_offsets is None else run.window_offsets
-        data = np.frombuffer(run.window, np.uint8)
-        are_batches = data[at + _FLAGS_AT] & BATCH == BATCH
-        if not are_batches.any():
-            return run
-        if self._last is None:
-            self._last = self._brought.batch_before(self._start)
-        numbers = data[at[:, np.newaxis] + _NUMBER_AT].view(">i8")[:, 0]
-        before = np.concatenate([[self._last], numbers[:-1]])
-        self._last = int(numbers[-1])
-        return run.only(~(are_batches & (numbers == before)))
+        try:
+            for part in self._brought.parts(start, stop):
+                if isinstance(part, Damage):
+                    yield part
+                    continue
+                chosen.leave_out_copies(self._brought.batch_before(part[0]))
+                yield from super().select(*part, chosen, last)
+        finally:
+            chosen.leave_out_copies(None)

@@ -67,8 +67,11 @@ def _rows(log: bytes, at: int) -> list[dict[str, Any]] | None:
         return None
 
 
+_PASSED_OVER = (Status.NOT_A_BATCH, Status.BAD_SYSFLAG)
+
+
 def _decoded(decoder: BatchBuilder, log: bytes, most: int, stops: list[Status]) -> list[dict[str, Any]]:
-    """The rows of a log, some at a time; what is no batch is passed over."""
+    """The rows of a log, some at a time; what is no batch, and a damaged copy, is passed over."""
     rows, at = [], 0
     while True:
         walked = decoder.decoder.scan(
@@ -80,10 +83,25 @@ def _decoded(decoder: BatchBuilder, log: bytes, most: int, stops: list[Status]) 
         if walked.status is Status.LIMIT:
             return rows
         at = walked.at
-        if walked.status is Status.NOT_A_BATCH:
+        if walked.status in _PASSED_OVER:
             at += struct.unpack_from(">i", log, at)[0]
         else:
             assert walked.status is Status.FULL
+
+
+def _selected(chosen: Filter, log: bytes) -> list[int]:
+    """Where the units begin that a filter chooses; as _decoded()."""
+    found, positions, at = [], np.empty(3, np.int64), 0
+    while True:
+        walked = chosen.scan(
+            log, base=0, position=at, stop=len(log), segment_end=len(log) + 8, verify_crc=True, positions=positions
+        )
+        found += positions[: walked.units].tolist()
+        at = walked.at
+        if walked.status is Status.LIMIT:
+            return found
+        if walked.status is not Status.FULL:
+            at += struct.unpack_from(">i", log, at)[0]
 
 
 def _builder(*columns: str) -> BatchBuilder:
@@ -110,37 +128,83 @@ def test_without_exploding_a_batch_is_a_row(rng: random.Random) -> None:
     assert rows_of(builder.finish()) == expected
 
 
+def _kind(log: bytes, at: int) -> int:
+    flags: int = struct.unpack_from(">i", log, at + 36)[0]
+    return flags & 0xC1 if flags & 0xC0 == 0xC0 else 0
+
+
 @pytest.mark.parametrize("explodes", [False, True])
 def test_copies_of_batches_are_left_out(explodes: bool, rng: random.Random) -> None:
-    """A sound batch is all that makes a copy of the next one."""
-    left_out = 0
+    """A sound batch is all that makes a copy of the next one: for the decoder, and for a filter that reads runs. A
+    message with the batch's queueOffset that is no batch is a damaged copy."""
+    left_out = wrong = 0
     stops: list[Status] = []
     for _ in range(25):
         log, positions = _log(rng, rng.choice((1, 3, 20)), rng.choice((0.0, 0.5)))
-        before = after = rng.choice((-1, 7))
-        expected = []
+        before = after = rng.choice(((0, 0), (7, 0xC0)))
+        expected, counted = [], []
         for at in positions:
             rows = _rows(log, at) if explodes else [reference.decode_unit(log[at:], at, decompress=False)]
-            flags, number = struct.unpack_from(">i", log, at + 36)[0], struct.unpack_from(">q", log, at + 20)[0]
-            is_batch = flags & 0xC1 == 0xC0
-            if is_batch and number == before:
+            kind, number = _kind(log, at), struct.unpack_from(">q", log, at + 20)[0]
+            is_same = before[1] != 0 and number == before[0]
+            if is_same and kind == before[1]:
                 left_out += 1
+            elif is_same and before[1] == 0xC0:
+                wrong += 1
             elif rows is not None:
                 expected += rows if explodes else [rows[0] | {BATCH_INDEX: None}]
-                before = number if is_batch else -1
+                counted += [at] if rows else []
+                before = number, kind
         for most in (1, 2, 7, 1000):
             builder = BatchBuilder([*COLUMNS, BATCH_INDEX], explodes=explodes)
             builder.decoder.leave_out_copies(after)
             assert _decoded(builder, log, most, stops) == expected
-        builder.decoder.leave_out_copies(after)
-        sound = [at for at in positions if not explodes or _rows(log, at) is not None]
-        builder.decoder.append(log, np.array(sound, np.int64), base=0)
-        assert rows_of(builder.finish()) == expected
+        chosen = Filter(explodes=explodes)
+        chosen.leave_out_copies(after)
+        assert _selected(chosen, log) == counted
+        chosen.leave_out_copies(None)
+        assert chosen.copies_after is None
         builder.decoder.leave_out_copies(None)
-        builder.decoder.append(log, np.array(sound[:1] * 2, np.int64), base=0)
-        rows = rows_of(builder.finish())
-        assert rows[: len(rows) // 2] == rows[len(rows) // 2 :]
+        assert len(_decoded(builder, log, 7, stops)) >= len(expected)
     assert left_out
+    assert wrong
+
+
+def test_units_that_a_filter_refuses_have_copies_too() -> None:
+    """What a filter refuses makes a copy of the next unit if it is sound: so a selection leaves out what all messages
+    do without."""
+    body = reference.encode_batch([reference.Inner(b"one", b""), reference.Inner(b"two", b"")])
+    log = b""
+    for time in (1, 2, 2):  # the time of the first one is damaged
+        log += reference.encode_unit(
+            body=body, queue_offset=5, sys_flag=0xC0, physical_offset=len(log), store_timestamp=time
+        )
+    chosen = Filter(store_timestamp=(2, 2), explodes=True)
+    chosen.leave_out_copies((0, 0))
+    assert _selected(chosen, log) == []
+    damaged = log.replace(b"one", b"One", 1)
+    chosen.leave_out_copies((0, 0))
+    assert _selected(chosen, damaged) == [len(log) // 3]
+
+
+@pytest.mark.parametrize(
+    ("base", "status"),
+    [("5", Status.LIMIT), ("6", Status.BAD_QUEUE_OFFSET), ("", Status.LIMIT), ("5x", Status.LIMIT)],
+)
+def test_what_a_batch_says_of_its_queue_offset(base: str, status: Status) -> None:
+    body = reference.encode_batch([reference.Inner(b"one", b"")])
+    properties = {"XINNER_BASE": "4", "INNER_BASE": base, "INNER_NUM": "1"}
+    log = reference.encode_unit(body=body, queue_offset=5, sys_flag=0xC0, properties=properties)
+    for after in ((0, 0), None):
+        chosen = Filter()
+        chosen.leave_out_copies(after)
+        positions = np.empty(2, np.int64)
+        walked = chosen.scan(
+            log, base=0, position=0, stop=len(log), segment_end=len(log) + 8, verify_crc=True, positions=positions
+        )
+        assert walked.status is (status if after else Status.LIMIT)
+        if walked.status is Status.BAD_QUEUE_OFFSET:
+            assert (walked.expected, walked.found) == (6, 5)
 
 
 @pytest.mark.parametrize("explodes", [False, True])

@@ -8,17 +8,15 @@ import random
 import shutil
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from oracle import reference, tiered
-from oracle.aged_stores import BATCHES, make_batches
 from oracle.stores import StoreBuilder
 from oracle.tiered import TierWriter, local_store
 from support import flavours
-from support.following import Query
 
 import rmqstore_spark
 from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, Store
@@ -996,122 +994,3 @@ def test_real_tier(tmp_path: Path) -> None:
     (root / "commitlog" / f"{0:020d}").write_bytes(b"")  # all expired
     shutil.rmtree(root / "consumequeue")
     assert sorted_rows(rows_of(root, tiered=tier)) == sorted_rows(rows)
-
-
-def _copies_of_batches(root: Path, counts: Sequence[int]) -> list[bytes]:
-    """Makes a store with batches of so many messages, every other one of one message no batch; answers what a broker
-    brings of it to a tier."""
-    store = StoreBuilder(root, segment_size=64 * 1024)
-    for number, count in enumerate(counts):
-        base = store.next_offset(BATCHES, 0)
-        inner = [
-            reference.Inner(
-                f"body-{base + at}".encode(), f"KEYS\x01k{base + at}\x02UNIQ_KEY\x01ID{base + at}".encode(), at
-            )
-            for at in range(count)
-        ]
-        if count == 1 and number % 2:
-            store.append(BATCHES, b"one", keys=f"k{base}", msg_id=f"ID{base}")
-            continue
-        properties = b"INNER_BASE\x01%d\x02INNER_NUM\x01%d\x02" % (base, count)
-        body = reference.encode_batch(inner)
-        store.append(BATCHES, body, properties=properties, sys_flag=reference.BATCH, messages=count)
-    store.close()
-    make_batches(store)
-    units = tiered.queue_units(root)[BATCHES, 0]
-    return [unit for unit, count in zip(units, counts, strict=True) for _ in range(count)]
-
-
-def _claims(at: int, units: Sequence[bytes]) -> bytes:
-    """The queue's units for messages from a flat offset on."""
-    starts = itertools.accumulate(map(len, units), initial=at)
-    return b"".join(struct.pack(">qiq", start, len(unit), 0) for start, unit in zip(starts, units, strict=False))
-
-
-def test_a_tier_of_batches(tmp_path: Path, rng: random.Random) -> None:
-    """A broker brings a batch once for each of its messages, each copy with a unit of its own: the messages come once,
-    wherever files and tasks begin."""
-    counts = [rng.choice((1, 1, 2, 3, 7)) for _ in range(25)]
-    copies = _copies_of_batches(tmp_path / "store", counts)
-    writer = TierWriter(tmp_path / "tier", BATCHES, 0)
-    claims, at = b"", 0
-    while at < len(copies):
-        some = copies[at : at + rng.randint(1, 12)]
-        claims += _claims(writer.next, some)
-        writer.write_segment(some, lag=len(some))
-        at += len(some)
-    (writer.queue / tiered.name_of(0)).write_bytes(claims)
-    names = ["queueOffset", "keys", "msgId", "body", "batchIndex"]
-    expected = rows_of(tmp_path / "store", names)
-    assert len(expected) == len(copies)
-    for options in ({}, {"maxPartitionBytes": "1"}, {"maxPartitionBytes": str(rng.randint(200, 3000))}):
-        assert rows_of(tmp_path / "tier", names, **options) == expected
-        whole = rows_of(tmp_path / "tier", ["queueOffset"], explodeBatches="false", **options)
-        assert [row["queueOffset"] for row in whole] == [sum(counts[:number]) for number in range(len(counts))]
-    assert rows_of(tmp_path / "store", names, tiered=str(tmp_path / "tier")) == expected
-    shutil.copytree(tmp_path / "store", tmp_path / "unproved")
-    shutil.rmtree(tmp_path / "unproved" / "batchconsumequeue")
-    assert rows_of(tmp_path / "unproved", names, tiered=str(tmp_path / "tier")) == expected
-    query = Query(tmp_path / "tier", columns=names, startingOffsets="earliest", maxOffsetsPerTrigger="3")
-    query.run()
-    assert query.rows == expected
-    (queue,) = Store(tmp_path / "tier").queues(["messages", "minOffset", "maxOffset"]).to_pylist()
-    assert [*queue.values()] == [len(copies), 0, len(copies)]
-    for number in rng.sample(range(len(copies)), 5):
-        spans = {
-            "startingOffsets": {BATCHES: {"0": number}},
-            "endingOffsets": {BATCHES: {"0": number + rng.randint(0, 9)}},
-        }
-        given = {name: json.dumps(value) for name, value in spans.items()}
-        end = spans["endingOffsets"][BATCHES]["0"]
-        rows = rows_of(tmp_path / "tier", names, subscribe=BATCHES, **given)
-        assert rows == expected[number:end], (number, end)
-        for option, value in (("key", f"k{number}"), ("msgId", f"ID{number}")):
-            assert rows_of(tmp_path / "tier", names, **{option: value}) == [expected[number]]
-    assert Store(tmp_path / "tier").check().num_rows == 0
-
-
-def test_brokers_killed_among_copies_of_batches(tmp_path: Path, rng: random.Random) -> None:
-    """What a broker had brought without units when it was killed it brings again, from any message of a batch on:
-    nothing is missing, and each message comes once."""
-    copies = _copies_of_batches(tmp_path / "store", [rng.choice((1, 2, 3, 7)) for _ in range(20)])
-    writer = TierWriter(tmp_path / "tier", BATCHES, 0)
-    claims, at = b"", 0
-    for _ in range(4):
-        known, brought = sorted(rng.randint(at, len(copies)) for _ in range(2))
-        claims += _claims(writer.next, copies[at:known])
-        writer.write_segment(copies[at:brought], lag=brought - at)
-        at = known
-    claims += _claims(writer.next, copies[at:])
-    writer.write_segment(copies[at:], lag=len(copies) - at)
-    (writer.queue / tiered.name_of(0)).write_bytes(claims)
-    expected = sorted_rows(rows_of(tmp_path / "store"))
-    for size in ("128m", "1", str(rng.randint(200, 3000))):
-        assert sorted_rows(rows_of(tmp_path / "tier", maxPartitionBytes=size)) == expected
-
-
-def test_damage_among_copies_of_batches(tmp_path: Path, rng: random.Random) -> None:
-    """A unit that is lost, or a copy that is damaged, where files and tasks begin: each message of a batch comes once,
-    from another copy."""
-    copies = _copies_of_batches(tmp_path / "store", [rng.choice((2, 3, 5)) for _ in range(4)])
-    expected = sorted_rows(rows_of(tmp_path / "store"))
-    writer = TierWriter(tmp_path / "tier", BATCHES, 0)
-    claims, segments = b"", []
-    for copy in copies:
-        claims += _claims(writer.next, [copy])
-        segments.append(writer.write_segment([copy], lag=1))
-    units = writer.queue / tiered.name_of(0)
-    sizes = ("128m", "1", str(rng.randint(200, 3000)))
-    for number in range(len(copies)):
-        units.write_bytes(claims[: number * 20] + bytes(20) + claims[number * 20 + 20 :])
-        for size in sizes[:1] if number % 3 else sizes:
-            assert sorted_rows(rows_of(tmp_path / "tier", maxPartitionBytes=size)) == expected, (number, size)
-    units.write_bytes(claims)
-    for number, path in enumerate(segments):
-        sound = path.read_bytes()
-        at = sound.index(b"body-")
-        path.write_bytes(sound[:at] + b"B" + sound[at + 1 :])
-        for size in sizes[:1] if number % 3 else sizes:
-            rows = rows_of(tmp_path / "tier", mode="DROPMALFORMED", maxPartitionBytes=size)
-            assert sorted_rows(rows) == expected, (number, size)
-        path.write_bytes(sound)

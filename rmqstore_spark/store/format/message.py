@@ -313,6 +313,13 @@ def failed_check(status: Status, expected: int, found: int) -> str:
                 "the body is no batch, as sysFlag 0xC0 says: expected a message of at most "
                 f"{expected} bytes, found {found}"
             )
+        case Status.BAD_QUEUE_OFFSET:
+            return f"a batch whose queueOffset differs from its property INNER_BASE: expected {expected}, found {found}"
+        case Status.BAD_SYSFLAG:
+            return (
+                "a copy of the batch before it, by its queueOffset, but not by its sysFlag: expected the bits "
+                f"0x{expected:X}, found 0x{found & 0xFFFFFFFF:X}"
+            )
         case Status.CROSSES_STOP:
             return f"a message reaches over where one should begin: expected its end at {expected}, found {found}"
         case Status.BLANK:

@@ -427,11 +427,16 @@ class SegmentReader:
             return walked
         if chosen is None:
             return self._scan(at, stop, functools.partial(decoder.scan, most=budget.rows))
+        copies_after = chosen.copies_after
         walked = self._scan(at, stop, functools.partial(chosen.scan, positions=self._positions[: budget.rows]))
         done = self._run_of(walked.units).add_to(builder, chosen)
-        if done < walked.units:  # the budget ended inside a batch
-            return walked._replace(at=int(self._positions[done]), status=Status.FULL)
-        return walked
+        if done == walked.units:
+            return walked
+        # The budget ended inside a batch.
+        if copies_after is not None:  # go back to the units before it, else it would be a copy of itself
+            chosen.leave_out_copies(copies_after)
+            return self._scan(at, stop, functools.partial(chosen.scan, positions=self._positions[:done]))
+        return walked._replace(at=int(self._positions[done]), status=Status.FULL)
 
     def _run_of(self, count: int) -> Run:
         return Run(self._window.data, self._window.base, self._positions[:count])

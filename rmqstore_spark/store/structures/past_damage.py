@@ -123,8 +123,8 @@ class PastDamage:
         if status is Status.BLANK:
             return self._found_from(at + FORMAT["BLANK_SIZE"], stop)
         total = Head.of(reader.read(at, HEAD_SIZE)).size
-        if status is Status.NOT_A_BATCH:
-            return at + total  # a sound unit, but for what its body means
+        if status in (Status.NOT_A_BATCH, Status.BAD_QUEUE_OFFSET, Status.BAD_SYSFLAG):
+            return at + total  # a unit whose lengths are sound
         if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and total == reader.segment.end - at):
             return stop  # a blank; the bytes after it are not part of the log
         wrapping = reader.segment.wrapping
