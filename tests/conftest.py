@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import random
@@ -74,6 +75,13 @@ jvm.quick_spark()
 # A shell starts what runs in the background with interrupts ignored, and so would be the processes of tests.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's own, which shows all threads
+def pytest_configure() -> None:
+    """Where a test crashes the process, show the thread that did it. Of all threads Python shows the hundred newest, and
+    those that wait for requests to remote files are more."""
+    faulthandler.enable(os.dup(2), all_threads=False)  # of now: for each test pytest puts a file in the place of 2
 
 
 def pytest_report_header() -> list[str]:
