@@ -79,8 +79,8 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 
 @pytest.hookimpl(trylast=True)  # after pytest's own, which shows all threads
 def pytest_configure() -> None:
-    """Where a test crashes the process, show the thread that did it. Of all threads Python shows the hundred newest, and
-    those that wait for requests to remote files are more."""
+    """Where a test crashes the process, show the thread that did it. Of all threads Python shows the hundred newest,
+    and those that wait for requests to remote files are more."""
     faulthandler.enable(os.dup(2), all_threads=False)  # of now: for each test pytest puts a file in the place of 2
 
 
