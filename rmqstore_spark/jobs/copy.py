@@ -32,7 +32,14 @@ from rmqstore_spark.jobs.copying.report import Losses, of_config, of_end, of_que
 from rmqstore_spark.jobs.copying.rows import merged
 from rmqstore_spark.jobs.copying.selected import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, selected
 from rmqstore_spark.jobs.copying.source import Source
-from rmqstore_spark.jobs.copying.tiered import FromTier, TierRows, refuse_salvage, sources_of
+from rmqstore_spark.jobs.copying.tiered import (
+    FromTier,
+    TierRows,
+    UnknownBatchesError,
+    refuse_salvage,
+    sources_of,
+    topics_of_batches,
+)
 from rmqstore_spark.jobs.copying.waiting import waiting_of
 from rmqstore_spark.query.copy_options import CopyOptions
 from rmqstore_spark.query.options import ReadOptions
@@ -132,12 +139,29 @@ def copy(job: CopyJob) -> Copied:
     if job.is_salvage:
         refuse_salvage(job.tier)
     _refuse_to_exclude(job)
+    try:
+        return _copy(job, set())
+    except UnknownBatchesError:  # found while messages were read: nothing was written
+        return _copy(job, topics_of_batches(job.tier))
+
+
+def _copy(job: CopyJob, topics_of_tier: set[str]) -> Copied:
+    """copy(), once it is known that it may be.
+
+    Args:
+        topics_of_tier: topics of the tier whose queues are BatchCQs, besides those that topics.json names.
+
+    Raises:
+        RmqStoreError: as of copy().
+        UnknownBatchesError: the tier has batches of another topic.
+    """
     logs = _logs(job)
     losses = Losses() if job.is_salvage else None
     with listening(is_once=job.is_salvage), _telling_of_salvage(job):  # a salvage reads a damaged log several times
         sources = list(_sources(job, logs))
-        _refuse_two_kinds(sources)
-        tier = TierRows(job.tier, len(sources), job.options.verify_crc)
+        batch_topics = topics_of_tier.union(*(source.batch_topics for source in sources))
+        _refuse_two_kinds(sources, batch_topics)
+        tier = TierRows(job.tier, len(sources), job.options.verify_crc, batch_topics)
         configs = _configs(job, logs, tier)
         starts = [each for each in started(sources, job.own.starts) if each.queue[0] not in job.own.excluded_topics]
         batches = [_batches(job, log) for log in logs]
@@ -164,11 +188,11 @@ def copy(job: CopyJob) -> Copied:
             ]
             written = write_new_store(
                 job.target,
-                _with_batches(_new_store(job, logs, bounds, compacted), sources, batch_ends),
+                _with_batches(_new_store(job, logs, bounds, compacted), batch_topics, batch_ends),
                 chunks_of(
                     itertools.chain(tier.before(), merged(streams), tier.after()), order, begins, job.own.store_host
                 ),
-                functools.partial(config_files, named, configs, is_whole=job.is_whole, starts=starts),
+                functools.partial(config_files, named, configs, job.is_whole, batch_topics, starts=starts),
             )
         copied = list(zip(sources, configs[: len(sources)], bounds, strict=True))
         # The new store is there: what a broker deletes now is no reason to fail.
@@ -291,30 +315,29 @@ def _sources(job: CopyJob, logs: list[Copies]) -> Iterator[Source]:
             before[topic] = before.get(topic, 0) + count
 
 
-def _refuse_two_kinds(sources: list[Source]) -> None:
-    """Refuse topics whose queues are BatchCQs in one source and simple in another: a topic has queues of one kind.
+def _refuse_two_kinds(sources: list[Source], batch_topics: set[str]) -> None:
+    """Refuse topics whose queues are BatchCQs in one source, or that have batches in the tier, and are simple in
+    another source: a topic has queues of one kind.
 
     Raises:
         OptionError: there is one.
     """
-    topics = {topic for source in sources for topic in source.batch_topics}
     for source in sources:
         known = {*source.store.topics, *source.store.queues.topics}
-        for topic in sorted((topics & known) - set(source.batch_topics)):
+        for topic in sorted((batch_topics & known) - set(source.batch_topics)):
             raise OptionError(
                 f"{source.store.root}: topic {topic!r} has simple queues: expected BatchCQs as in another of the "
-                "stores; leave the topic out (--topic), or copy the stores one by one"
+                "stores, or in the tiered store; leave the topic out (--topic), or copy the stores one by one"
             )
 
 
-def _with_batches(new: NewStore, sources: list[Source], ends: Ends) -> NewStore:
+def _with_batches(new: NewStore, topics: set[str], ends: Ends) -> NewStore:
     """A new store with BatchCQ topics.
 
     Args:
         ends: where their queues go on.
     """
-    topics = frozenset(topic for source in sources for topic in source.batch_topics)
-    return replace(new, batch_topics=topics, ends={**new.ends, **ends})
+    return replace(new, batch_topics=frozenset(topics), ends={**new.ends, **ends})
 
 
 def _refuse_to_exclude(job: CopyJob) -> None:

@@ -136,6 +136,35 @@ def test_tier_of_a_broker(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("real")
+def test_a_copy_of_batches_in_a_tier(tmp_path: Path) -> None:
+    """The tier alone of a topic of batches: a plain broker serves its copy, all of it, and goes on."""
+    root, tier, copy = tmp_path / "store", tmp_path / "tier", tmp_path / "copy"
+    sizes = Sizes(segment=64 * 1024, queue_file=400, index_slots=50, index_items=120)
+    count = 15 + 5 + 20  # as "batched" sends
+    with ExpiringBroker(rocketmq.NEWEST, root, tmp_path / "home", sizes, settings(tier)) as broker:
+        broker.client().run("batched", "Batched", 5)
+        end = time.monotonic() + PATIENCE
+        while not any(tier.glob("*/*/Batched/0/COMMIT_LOG/*")) or len(read(tier, subscribe="Batched")) < count:
+            assert time.monotonic() < end
+            time.sleep(0.5)
+        broker.stop()
+    columns = ["queueOffset", "batchIndex", "msgId", "keys", "body", "properties"]
+    expected = read(root, subscribe="Batched", columns=columns)
+    assert len(expected) == count
+    assert read(tier, subscribe="Batched", columns=columns) == expected
+    assert Store(tier).copy(copy).messages == count
+    assert read(copy, subscribe="Batched", columns=columns) == expected
+    assert [row for row in Store(copy).check().to_pylist() if row["severity"] == "error"] == []
+    with ExpiringBroker(rocketmq.NEWEST, copy, tmp_path / "home", sizes) as broker:
+        client = broker.client()
+        got = [m["queueOffset"] for m in client.run("pull", "Batched", 0, 0, count) if m["kind"] == "message"]
+        assert got == [*range(count)]
+        assert [ack["queueOffset"] for ack in client.run("send", "Batched", 0, 2, "after")] == [count, count + 1]
+        broker.stop()
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("real")
 def test_killed_while_a_producer_sends(tmp_path: Path, rng: random.Random) -> None:
     """A broker that is killed again and again while messages come and are brought, and that has deleted what was
     brought before: store and tier together have each acknowledged message, once."""

@@ -3,15 +3,19 @@ groups' places."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 from oracle import reference, tiered
+from oracle.aged_stores import BATCHES, make_batches
 from oracle.stores import StoreBuilder
 from oracle.tiered import TierWriter, local_store
+from support.reading import read
 
 from rmqstore_spark import DamagedStoreError, OptionError, RmqStoreError, Store
 
@@ -185,4 +189,76 @@ def test_refusals(tmp_path: Path, rng: random.Random) -> None:
     TierWriter(tmp_path / "tier", "A", 0, broker="other")
     with pytest.raises(OptionError, match="several brokers"):
         Store(tmp_path / "tier").copy(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def _batches(root: Path, rng: random.Random, segment_size: int = 64 * 1024) -> StoreBuilder:
+    """A store with a BatchCQ topic, which begins with single messages, and a simple one."""
+    store = StoreBuilder(root, segment_size=segment_size)
+    for number in range(60):
+        topic, queue_id = rng.choice(("Plain", BATCHES, BATCHES)), rng.randrange(2)
+        base = store.next_offset(topic, queue_id)
+        if topic == "Plain" or number < 5 or rng.random() < 0.3:
+            store.append(topic, f"{number}".encode() * 40, queue_id=queue_id, keys=f"k{number}", msg_id=f"ID{number}")
+            continue
+        inner = [
+            reference.Inner(b"inner" * 9, f"UNIQ_KEY\x01I{number}-{at}\x02KEYS\x01k{number}-{at}".encode())
+            for at in range(rng.choice((1, 2, 5)))
+        ]
+        properties = f"INNER_BASE\x01{base}\x02INNER_NUM\x01{len(inner)}\x02".encode()
+        body = reference.encode_batch(inner)
+        flags = reference.BATCH
+        store.append(BATCHES, body, queue_id=queue_id, properties=properties, sys_flag=flags, messages=len(inner))
+    store.close()
+    return store
+
+
+def _brought(tier: Path, root: Path) -> None:
+    """All of a store's messages in a tier, a batch once for each of its messages."""
+    for queue, units in tiered.queue_units(root).items():
+        copies = [unit for unit in units for _ in reference.rows_of_unit(unit, struct.unpack_from(">q", unit, 28)[0])]
+        writer = TierWriter(tier, *queue)
+        starts = itertools.accumulate(map(len, copies), initial=0)
+        claims = [struct.pack(">qiq", start, len(copy), 0) for start, copy in zip(starts, copies, strict=False)]
+        (writer.queue / tiered.name_of(0)).write_bytes(b"".join(claims))
+        writer.write_segment(copies, lag=len(copies))
+
+
+def test_batches(tmp_path: Path, rng: random.Random) -> None:
+    """Of a tier alone a topic with a batch becomes a BatchCQ topic, and beside a store it stays one."""
+    columns = ["topic", "queueId", "queueOffset", "batchIndex", "msgId", "keys", "body", "properties"]
+    for number in range(3):
+        root, tier, copy = (tmp_path / f"{name}{number}" for name in ("store", "tier", "copy"))
+        store = _batches(root, rng, 4096)
+        _brought(tier, root)
+        make_batches(store)
+        expected = sorted(map(repr, read(root, columns=columns)))
+        assert Store(tier).copy(copy).messages == len(expected)
+        assert sorted(map(repr, read(copy, columns=columns))) == expected
+        check_sound(copy)
+        store.expire(2)
+        Store(root).copy(tmp_path / f"both{number}", tiered=tier)
+        for made in (copy, tmp_path / f"both{number}"):
+            assert sorted(map(repr, read(made, columns=columns))) == expected
+            topics = json.loads((made / "config" / "topics.json").read_text())["topicConfigTable"]
+            assert topics[BATCHES]["attributes"] == {"queue.type": "BatchCQ"}
+            assert not topics["Plain"].get("attributes")
+            assert {path.name for path in (made / "batchconsumequeue").iterdir()} == {BATCHES}
+            assert {path.name for path in (made / "consumequeue").iterdir()} == {"Plain"}
+            ends = [(q["topic"], q["queueId"], q["maxOffset"]) for q in Store(made).queues().to_pylist()]
+            assert ends == [(topic, queue_id, store.next_offset(topic, queue_id)) for topic, queue_id, _ in ends]
+            check_sound(made)
+    Store(tier).copy(tmp_path / "plain", subscribe="Plain")
+    assert not (tmp_path / "plain" / "batchconsumequeue").exists()
+
+
+def test_batches_of_a_topic_that_the_store_has_in_another_form(tmp_path: Path, rng: random.Random) -> None:
+    store = _batches(tmp_path / "store", rng)
+    _brought(tmp_path / "tier", tmp_path / "store")
+    other = StoreBuilder(tmp_path / "other")
+    other.append("Plain", b"x", queue_offset=store.next_offset("Plain", 0))
+    other.append(BATCHES, b"x", queue_offset=store.next_offset(BATCHES, 0))
+    other.close()
+    with pytest.raises(OptionError, match=r"simple queues: expected BatchCQs as in .* the tiered store; leave"):
+        Store(tmp_path / "other").copy(tmp_path / "copy", tiered=tmp_path / "tier")
     assert not (tmp_path / "copy").exists()

@@ -195,19 +195,25 @@ def _of_store(store: Snapshot, starts: Mapping[str, Start]) -> dict[str, Start]:
 
 
 def config_files(
-    sources: list[Source], configs: list[Config], ends: Ends, is_whole: bool, starts: Iterable[Started] = ()
+    sources: list[Source],
+    configs: list[Config],
+    is_whole: bool,
+    batch_topics: Collection[str],
+    ends: Ends,
+    starts: Iterable[Started] = (),
 ) -> ConfigFiles:
     """The files of config/, by name.
 
     Args:
         configs: one for each source.
-        ends: the next queue offset of each queue of the new store.
         is_whole: whether all topics are copied; else only topics with messages are kept.
+        batch_topics: the topics whose queues are BatchCQs.
+        ends: the next queue offset of each queue of the new store.
         starts: where groups go on, other than in the sources.
     """
     both = list(zip(sources, configs, strict=True))
     files: dict[str, bytes | Iterable[bytes]] = {
-        "topics.json": _topics(both, ends, is_whole),
+        "topics.json": _topics(both, ends, is_whole, batch_topics),
         "consumerOffset.json": _consumer_offsets(both, ends, is_whole, starts),
     }
     for name in _TAKEN_OVER:
@@ -237,7 +243,7 @@ def _of_one(config: Config, ends: Ends, is_whole: bool) -> dict[str, bytes]:
     return files
 
 
-def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) -> bytes:
+def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool, batch_topics: Collection[str]) -> bytes:
     entries: dict[str, Table] = {}
     copied = {topic for topic, _ in ends}
     for source, config in sources:
@@ -256,7 +262,7 @@ def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) ->
     needed: dict[str, int] = {}
     for topic, queue_id in ends:
         needed[topic] = max(needed.get(topic, 0), queue_id + 1)
-    return merge({"topicConfigTable": entries}, needed, milliseconds_now())
+    return merge({"topicConfigTable": entries}, needed, milliseconds_now(), batch_topics)
 
 
 def _consumer_offsets(

@@ -3,8 +3,9 @@
 Each queue is a log of its own there, and nothing tells in which order a broker took the messages of two queues. In the
 copy they come by store time, those of a queue in their order, and keep their queue offsets; like messages that a broker
 has expired, they get other physical offsets. Of messages that a killed broker has brought again, some may stand before
-others with lower queue offsets: these are put in order. What the broker's own store does not have any more is older
-than all that it has, so it comes first; what it does not have yet, as an older copy, comes last.
+others with lower queue offsets: these are put in order. A topic that has a batch gets queues of batches. What the
+broker's own store does not have any more is older than all that it has, so it comes first; what it does not have yet,
+as an older copy, comes last.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,12 +34,17 @@ from rmqstore_spark.read.run.messages import messages_in
 from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.store.brought import BROUGHT_AT_ONCE
 from rmqstore_spark.store.format.by_queue import Integers
+from rmqstore_spark.store.format.message import INNER_BATCH
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.store.tiered_log import TieredLog
 
 _ADVICE = "restore it from a backup, or write what a read with mode=DROPMALFORMED gives: tiers are not salvaged"
 _MOST_OPEN = 64  # files of queues
+
+
+class UnknownBatchesError(Exception):
+    """A topic of a tier has batches, which topics.json does not say, or there is none."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +102,15 @@ class TierRows:
         parts: which ones.
         first: the number of the first of their sources.
         verify_crc: whether the checksums of bodies must be right.
+        batch_topics: the topics whose queues are BatchCQs.
     """
 
-    def __init__(self, parts: Sequence[FromTier], first: int, verify_crc: bool) -> None:
+    def __init__(self, parts: Sequence[FromTier], first: int, verify_crc: bool, batch_topics: Collection[str]) -> None:
         self._parts = parts
-        self.sources = [_source(first + number, part.log) for number, part in enumerate(parts)]
+        self.sources = [
+            Source(first + number, part.log, Waiting.nothing(), {}, None, batch_topics)
+            for number, part in enumerate(parts)
+        ]
         self._verify_crc = verify_crc
         self._open = _Opened()
 
@@ -115,6 +125,7 @@ class TierRows:
 
         Raises:
             DamagedStoreError: a file, or what should be in one, is damaged or missing.
+            UnknownBatchesError: a topic that is not among batch_topics has a batch.
         """
         return self._merged(is_after=False)
 
@@ -139,6 +150,8 @@ class TierRows:
             for found in messages_in(piece, selection, COLUMNS, self._verify_crc):
                 if isinstance(found, Damage):
                     raise found.error(_ADVICE)
+                if part.log.queue[0] not in self.sources[0].batch_topics and _has_batches(found):
+                    raise UnknownBatchesError
                 yield found
 
 
@@ -181,8 +194,25 @@ def _ascending(log: TieredLog, rows: Iterator[Rows]) -> Iterator[Rows]:
         yield some
 
 
-def _source(number: int, log: TieredLog) -> Source:
-    return Source(number, log, Waiting.nothing(), {}, None)
+def topics_of_batches(parts: Sequence[FromTier]) -> set[str]:
+    """The topics of a tier that have a batch, so that their queues must be BatchCQs: nothing else in a tier says it.
+    Reads all messages but for what follows the first batch of a topic."""
+    found: set[str] = set()
+    for part in parts:
+        if part.log.queue[0] not in found and _any_batch(part):
+            found.add(part.log.queue[0])
+    return found
+
+
+def _any_batch(part: FromTier) -> bool:
+    selection = part.options.selection
+    pieces = pruned(part.log, selection, SplitPoints())
+    batches = (found for piece in pieces for found in messages_in(piece, selection, ["sysFlag"], verify_crc=False))
+    return any(not isinstance(found, Damage) and _has_batches(found) for found in batches)
+
+
+def _has_batches(batch: pa.RecordBatch) -> bool:
+    return bool((batch.column("sysFlag").to_numpy() & INNER_BATCH).any())
 
 
 class _Opened:
