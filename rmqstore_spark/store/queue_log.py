@@ -195,7 +195,7 @@ def units_end(reader: SegmentReader, start: int, is_last: bool) -> tuple[int, He
         if over is not None:
             last, at = None, over
             continue
-        found = reader.find(at + 1, data_end) if at + 1 < data_end else None
+        found = reader.find(at + 1, data_end)
         if found is None:
             at = at if is_last else max(at, data_end)
             break

@@ -241,6 +241,7 @@ class Before:
 
 # The numbers of a queue, as _Rows has them.
 _LEAST, _END, _FIRST_POSITION, _LAST_POSITION, _FIRST_TIME, _LAST_TIME, _FILES, _NBYTES = range(8)
+_NOTHING = 0, 0, -1, -1, NO_TIME, NO_TIME, 0, 0
 
 
 class _Rows:
@@ -273,7 +274,7 @@ class _Rows:
         row = self._by_name.get(name)
         if row is None:
             row = self._by_name[name] = len(self._names)
-            self._put(name, kind, [offset, offset + 1, -1, -1, NO_TIME, NO_TIME, 0, 0])
+            self._put(name, kind, list(_NOTHING))
         known = self._numbers.shape[1]
         numbers = self._numbers[:, row] if row < known else self._more[row - known]
         if numbers[_FIRST_POSITION] < 0:
@@ -325,7 +326,7 @@ def _of_log(queue: LogQueue) -> list[int]:
     commitlog."""
     _, _, first, last, end = queue
     if first is None or last is None:
-        return [0, 0, -1, -1, NO_TIME, NO_TIME, 0, 0]
+        return list(_NOTHING)
     times = [NO_TIME if each.store_timestamp is None else each.store_timestamp for each in (first, last)]
     return [first.queue_offset, end, -1, -1, *times, 0, 0]
 

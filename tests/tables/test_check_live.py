@@ -185,6 +185,63 @@ def test_a_copy_whose_pages_are_of_different_moments(number: int, tmp_path: Path
     assert faults(rows_of(CHECK, copy)) == []
 
 
+def killed_broker(root: Path) -> list[Path]:
+    """The index files of a store whose broker was killed: several, the last one with twelve items."""
+    builder = StoreBuilder(root, 1 << 16, 200, index=True, index_slots=SLOTS, index_items=20)
+    for number in range(50):
+        builder.append("A", bytes(50), keys=f"k{number}")
+    builder.close(clean=False)
+    return sorted((root / "index").iterdir())
+
+
+def problems(root: Path) -> list[tuple[str, str, int]]:
+    return [(row["problem"], Path(row["file"]).name, row["count"]) for row in faults(rows_of(CHECK, root))]
+
+
+def test_empty_index_files_of_a_broker_that_was_killed(tmp_path: Path) -> None:
+    """Only the last one may have just been made."""
+    files = killed_broker(tmp_path)
+    (tmp_path / "index" / "20991231235959999").touch()
+    assert problems(tmp_path) == []
+    first = tmp_path / "index" / "20000101000000000"
+    first.touch()
+    assert problems(tmp_path) == [("brokenIndexFile", first.name, 1)]
+    first.unlink()
+    (tmp_path / "abort").unlink()
+    assert problems(tmp_path) == [("brokenIndexFile", "20991231235959999", 1)]
+    assert len(files) == 3
+
+
+def test_an_index_header_of_another_moment_than_its_items(tmp_path: Path) -> None:
+    """In the last file of a broker that was killed it is told, and no fault; the one before it, too, may have been
+    written."""
+    first, before, last = killed_broker(tmp_path)
+    told: list[list[tuple[str, str]]] = []
+    for path, more in (first, -3), (before, -3), (last, 3):
+        data = path.read_bytes()
+        (count,) = struct.unpack_from(">i", data, 36)
+        path.write_bytes(data[:36] + struct.pack(">i", count + more) + data[40:])
+        rows = [row for row in rows_of(CHECK, tmp_path) if row["file"] == str(path)]
+        told.append([(row["problem"], row["severity"]) for row in rows])
+        path.write_bytes(data)
+    assert told == [[("wrongIndexCount", "error")], [], [("unsettledIndexFile", "info")]]
+
+
+def test_index_slots_of_another_moment(tmp_path: Path) -> None:
+    """A slot of a page that is older than the items leads to an older item of its own chain, or to none; and to nothing
+    else."""
+    *_, last = killed_broker(tmp_path)
+    data = last.read_bytes()
+    items = reference.read_index(data, SLOTS)
+    newest = {item.key_hash % SLOTS: number for number, item in enumerate(items, 1)}
+    slot, number = next((slot, number) for slot, number in newest.items() if items[number - 1].previous)
+    at, other = 40 + 4 * slot, next(number for shared, number in newest.items() if shared != slot)
+    most = (len(data) - 40 - 4 * SLOTS) // 20  # one more is in no file
+    for wrong, is_told in (items[number - 1].previous, 0), (0, 0), (other, 1), (most - 1, 0), (most, 1), (-1, 1):
+        last.write_bytes(data[:at] + struct.pack(">i", wrong) + data[at + 4 :])
+        assert problems(tmp_path) == [("brokenIndexChain", last.name, 1)] * is_told, wrong
+
+
 def test_what_a_broker_does_not_make_by_itself(tmp_path: Path) -> None:
     """Units that are missing before others, or before where it begins to recover, are lost in spite of `abort`."""
     builder = StoreBuilder(tmp_path, 4096)

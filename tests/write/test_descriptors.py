@@ -1,16 +1,21 @@
 """A store of any number of queues is written and read with few descriptors, and none is missing after the messages
-count. Each test has a process of its own, which has a limit."""
+count. Each test but the last has a process of its own, which has a limit."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.patience import HANG
+
+from rmqstore_spark import Store, rebuild, write_store
 
 LIMIT = 256
 LONG = [pytest.mark.slow, pytest.mark.long]
@@ -137,3 +142,30 @@ def test_all_or_nothing_with_any_limit(home: Path, queues: int, most: int, step:
             assert "Too many open files" in told
         outcomes.add(told == str(queues))
     assert outcomes == {False, True}
+
+
+def test_none_is_left_open(home: Path) -> None:
+    """Neither a file nor a part of memory that shows one, whatever was done to a store."""
+
+    def left() -> list[str]:
+        """Files below the home that this process holds."""
+        files = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        shown = [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+        return [path for path in files + shown if path.startswith(str(home))]
+
+    root, rows = home / "store", pa.table({"topic": ["T"] * 60, "body": ["x" * 90] * 60, "keys": ["k"] * 60})
+    sizes: dict[str, Any] = {"mappedFileSizeCommitLog": 8192, "mappedFileSizeConsumeQueue": 400, "maxHashSlotNum": 50}
+    steps: list[Callable[[], object]] = [
+        lambda: write_store(root, rows, **sizes),
+        lambda: write_store(root, rows),
+        lambda: rebuild(root),
+        lambda: write_store(root, rows, mode="overwrite", **sizes),
+        lambda: Store(root).copy(home / "copy"),
+        lambda: Store(root).salvage(home / "salvaged"),
+        lambda: Store(root).messages(key="k").read_all(),
+        lambda: Store(root).messages().read_next_batch(),
+        lambda: [getattr(Store(root), table)() for table in ("queues", "topics", "index", "segments", "check")],
+    ]
+    for number, step in enumerate(steps):
+        step()
+        assert left() == [], number

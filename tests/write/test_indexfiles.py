@@ -76,6 +76,21 @@ def test_a_few_items_beyond_a_log_that_was_cut_off(tmp_path: Path, forgotten: in
     _whole(tmp_path)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_no_item_of_the_last_index_file_is_left(tmp_path: Path, count: int) -> None:
+    """A broker cut its whole log off, and went on with one large message."""
+    builder = StoreBuilder(tmp_path, 8192, 100, index=True, index_slots=SLOTS, index_items=ITEMS)
+    for each in range(count):
+        builder.append("T", b"x" * 100, keys=f"k{each}")
+    builder.forget_last(count)
+    builder.append("T", b"y" * 2000)
+    builder.close()
+    _append(tmp_path, ["new"])
+    found = [position for path in sorted((tmp_path / "index").iterdir()) for position in _items(path.read_bytes())]
+    assert found == [reference.read_store(tmp_path)[-1]["commitLogOffset"]]
+    _whole(tmp_path)
+
+
 def _whole(root: Path) -> None:
     store = Store(str(root))
     store.index()

@@ -5,12 +5,21 @@ A file system in a file (a loop device) is copied at that moment: in its file is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support import reading, writing
+
+import rmqstore_spark
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.write.fs import calls
 
 CODE = """
 import subprocess, sys
@@ -73,6 +82,114 @@ if queued != {(u.topic.decode(), u.queue_id, u.queue_offset): u.physical_offset 
     sys.exit("not all queued")
 print(len(units), "messages")
 """
+
+
+_CHANGES_A_FILE = {"_pwrite", "in place", "_copy", "ftruncate", "utime"}
+_TAKES_A_NAME = {"unlink_at", "remove_directory_at", "remove_if_empty_at"}
+_MOVES = {"rename_at", "exchange"}
+_NAMES = {"open_at", "open_new_at", "make_directory_at", "link_at"} | _TAKES_A_NAME | _MOVES
+
+
+class Unsynced:
+    """Which files and directories of a store have changes that nobody has waited for, call by call.
+
+    Attributes:
+        paths: them.
+        early: what was not synced when something that needs it was made to count.
+        steps: how many calls made something count.
+        fails_at: which of them fails.
+    """
+
+    def __init__(self, root: Path, do: Any) -> None:
+        self._do, self._root = do, str(root)
+        self._workshop, self._made = f"{root}/.rmqstore-spark", f"{root}/.rmqstore-spark/commit"
+        self._journal = f"{self._made}/journal"
+        self.paths: set[str] = set()
+        self.early: set[str] = set()
+        self.steps = self.fails_at = 0
+
+    @property
+    def of_store(self) -> set[str]:
+        """Those of the store, but for what is made beside its files."""
+        return {path for path in self.paths if path.startswith(self._root) and not path.startswith(self._workshop)}
+
+    def do(self, call: Any, path: str, *arguments: Any) -> Any:
+        name, above = getattr(call, "__name__", ""), os.path.dirname(path)
+        source = f"{os.readlink(f'/proc/self/fd/{arguments[0]}')}/{arguments[1]}" if name in _MOVES else ""
+        is_header = path.startswith(f"{self._root}/index/") and name == "_pwrite" and arguments[1] == 0
+        if is_header or (name == "_pwrite" and path.startswith(f"{self._root}/commitlog/")):
+            name = "in place"
+        if name in _TAKES_A_NAME and not os.path.lexists(path):
+            name = "nothing"
+        self._judge(name, path, source)
+        answer = self._do(call, path, *arguments)
+        if name in _CHANGES_A_FILE and os.path.basename(path) != "lock":  # which says nothing
+            self.paths.add(path)
+        elif name in _TAKES_A_NAME:
+            self.paths = {each for each in self.paths if each != path and not each.startswith(f"{path}/")}
+        elif name in _MOVES:
+            self.paths = {each.replace(source, path) for each in self.paths}
+        elif name == "fsync":
+            self.paths.discard(path)
+        elif name == "sync_all":
+            self.paths.clear()
+        is_said_later = above == self._root and name not in _MOVES | _TAKES_A_NAME  # a lock, and config/
+        is_moved_soon = above == self._made and path != self._journal
+        if name in _NAMES and path != self._workshop and not (is_said_later or is_moved_soon):
+            self.paths.add(above)
+        if source and not source.startswith(self._workshop):
+            self.paths.add(os.path.dirname(source))
+        return answer
+
+    def _judge(self, name: str, path: str, source: str) -> None:
+        is_out = name == "in place" or (name in _MOVES and not path.startswith(self._workshop))
+        is_one_of_a_row = path in {f"{self._root}/{name}" for name in ("abort", "checkpoint", "commitlog")}
+        if is_out and path == self._root:  # a whole store for another one
+            needed = {each for each in self.paths if each.startswith(source)}
+        elif is_out:  # and the journal before
+            needed = {each for each in self.paths if each.startswith(self._made)} - {f"{self._made}/new"}
+            needed |= {self._workshop, path} & self.paths
+            needed |= self.of_store if is_one_of_a_row else set()
+        elif name in _MOVES and path == self._journal:
+            needed = {each for each in self.paths if each.startswith(self._made)}
+        elif name in _TAKES_A_NAME and path.startswith(f"{self._made}/") and path != self._journal:
+            needed = {self._made} & self.paths  # nobody will need the way back
+        elif name in _TAKES_A_NAME and is_one_of_a_row:
+            needed = self.of_store
+        else:
+            return
+        self.early |= needed
+        self.steps += 1
+        if self.steps == self.fails_at:
+            raise RmqStoreError("a disk that is full")
+
+
+@pytest.mark.parametrize("segment", [4096, 1 << 18], ids=["files", "in place"])
+def test_what_counts_was_synced(home: Path, segment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is moved to where it counts was synced before, as were the journal of it, and what undoes it."""
+    root, sizes = home / "store", Sizes(segment=segment, queue_file=400, slots=100, items=4000)
+    rows = [{"topic": "T", "queueId": n % 2, "body": b"%d" % n, "keys": "k"} for n in range(60)]
+    unsynced = Unsynced(root, calls.do)
+    monkeypatch.setattr(calls, "do", unsynced.do)
+
+    def synced(action: Callable[[], object]) -> int:
+        unsynced.steps = 0
+        with contextlib.suppress(RmqStoreError):
+            action()
+        assert unsynced.early == set()
+        assert unsynced.of_store == set()
+        return unsynced.steps
+
+    def append() -> None:
+        writing.write(root, rows, sizes=sizes)
+
+    for action in append, append, lambda: rmqstore_spark.rebuild(root):
+        synced(action)
+    synced(lambda: writing.write(root, rows, sizes=sizes, overwrite=True))
+    synced(append)
+    for unsynced.fails_at in range(1, 25, 2):  # the next attempt finishes what is left, or takes it back
+        assert synced(append) >= unsynced.fails_at
+    assert len(reading.read(root)) % 60 == 0
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ class Table:
 
     def last_bounds(self, start: bytes, stop: bytes, count: int) -> Iterator[bytes]:
         """Keys between blocks, within [start, stop): the last ones, up to `count`."""
-        end = min(len(self.index.starts), self.index.first_with(stop))
+        end = self.index.first_with(stop)
         bounds = (self.index.key(number) for number in range(max(0, end - count), end))
         return (bound for bound in bounds if start <= bound < stop)
 

@@ -282,7 +282,7 @@ class SegmentReader:
         run, walked = self._picked(some.part(0, count), offsets, lengths, chosen)
         if walked.at > 0 and walked.status is Status.MORE:
             walked = walked._replace(status=Status.LIMIT)  # the next claim comes with the next window
-        elif walked.at == 0 and (count == 0 or walked.status is Status.MORE):
+        elif count == 0 or walked.status is Status.MORE:
             need, at = int(sizes[0]) if count == 0 else walked.expected, int(some.positions[0])
             if not 0 < need <= self._window.file_end - at or (need > BIG_UNIT and not self._outline_fits(at, need)):
                 return None, Walked(0, first, Status.MORE, need, self._window.file_end - at)

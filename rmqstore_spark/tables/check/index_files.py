@@ -141,7 +141,7 @@ def _span(reader: IndexReader, slots: int, may_grow: bool, is_last: bool) -> Ind
     """
     counted = reader.header.index_count
     if may_grow and is_last:
-        stop, is_growing = (min(counted, _whole(reader, slots, counted)) if counted > 1 else 1), True
+        stop, is_growing = _whole(reader, slots, counted), True
     else:
         stop = _after_last(reader, slots)
         is_growing = may_grow and 1 < counted < stop
@@ -155,7 +155,7 @@ def _span(reader: IndexReader, slots: int, may_grow: bool, is_last: bool) -> Ind
 
 
 def _whole(reader: IndexReader, slots: int, counted: int) -> int:
-    """The number of the first counted item that may not be whole, or `counted`.
+    """The number of the first counted item that may not be whole, or `counted`; 1 where none is.
 
     A page that is older than the header ends in zeros, and so may the part of an item in that page. An item whose
     beginning is missing has no keyHash; an item whose end is missing does not lead to another item.
@@ -299,7 +299,7 @@ def _of_another_moment(
         (found >= span.stop) & (found < (reader.size - item_at(span.slots, 0)) // ITEM.size)
     )
     for at in np.flatnonzero(~so & (found != right) & (found > 0)).tolist():
-        (key_hash,) = reader.item_array(span.slots, int(found[at]), 1)["key_hash"][:1].tolist() or (-1,)
+        (key_hash,) = reader.item_array(span.slots, int(found[at]), 1)["key_hash"].tolist() or (-1,)
         so[at] = key_hash >= 0 and key_hash % span.slots == first + at
     return so
 

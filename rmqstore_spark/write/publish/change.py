@@ -217,8 +217,7 @@ class Change:
         if course is not None:
             logger.warning("%s: undoing a write that was killed", one_line(site.root))
             course.undo()
-        site.tree.remove(site.journal)
-        site.tree.remove_tree(site.home)
+        _clear(site)
 
     def give_up(self) -> None:
         """Undo the steps done so far, unless the change counts already. If undoing fails, the next write does it."""
@@ -272,6 +271,13 @@ def _aside(site: Site, here: str) -> str | None:
         if there is None or (there.st_ino, there.st_dev) == (found.st_ino, found.st_dev):
             return aside
     raise AssertionError
+
+
+def _clear(site: Site) -> None:
+    """Remove what is left of a change: the journal first, on disk, as it names the rest."""
+    site.tree.remove(site.journal)
+    site.tree.sync_directory(site.home)
+    site.tree.remove_tree(site.home)
 
 
 class _Course:
@@ -350,9 +356,7 @@ class _Course:
         self._put_files()
         self._abort.finish(with_a_brokers=self.publication.is_rebuild)  # else rebuild() settles a broker's abort
         self.checkpoint.finish()
-        site.tree.remove(site.journal)
-        site.tree.sync_directory(site.home)
-        site.tree.remove_tree(site.home)
+        _clear(site)
 
     def put_write_ids(self) -> None:
         """Note down the application that wrote."""
@@ -365,14 +369,15 @@ class _Course:
         return moves(Below(tree, self._site.new), Below(tree, self._site.root), self.publication.puts)
 
     def _put_files(self) -> None:
-        site, changed = self._site, set[str]()
+        site, directories = self._site, list[str]()
         for move in list(self.moves()):
             target = site.in_root(*move.names)
             if move.comes:
                 site.tree.rename(site.in_new(*move.names), target)
-                changed.add(os.path.dirname(target))
-            elif not move.is_directory:
+            elif move.is_directory:
+                directories.append(target)  # also one into which all came before a kill, as that may not be on disk
+            else:
                 site.tree.remove(target)
-        if not site.tree.sync_all(len(changed)):
-            site.tree.for_each(sorted(changed), site.tree.sync_directory)
+        if not site.tree.sync_all(len(directories)):
+            site.tree.for_each(directories, site.tree.sync_directory)
         site.tree.sync_directory(site.root)

@@ -125,7 +125,7 @@ class Topics:
 
     def undo(self) -> None:
         """Bring the old file back, or remove the new one if the store had none."""
-        if self._site.has(self._old):
-            self._site.tree.rename(self._old, self._here)
-        elif self._has and not self._had and not self._site.has(self._new):
+        self._site.put(self._old, self._here)
+        if self._has and not self._had and not self._site.has(self._new) and self._site.has(self._here):
             self._site.tree.remove(self._here)
+            self._site.tree.sync_directory(os.path.dirname(self._here))
