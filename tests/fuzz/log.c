@@ -7,7 +7,7 @@
 #include "units.h"
 #include "zstd.h"
 
-enum { OPTIONS = 12, MOST = 64, VERIFY = 1, EXPLODES = 2, EXPANDS = 4, PORTABLE = 8, WRAPPED = 16, ANY_QUEUE = 32, BOUNDS = 64 };
+enum { OPTIONS = 12, MOST = 64, VERIFY = 1, EXPLODES = 2, EXPANDS = 4, PORTABLE = 8, WRAPPED = 16, ANY_QUEUE = 32, BOUNDS = 64, COPIES = 128 };
 
 static const rmq_wrapping wrapping = {FUZZ_HEADER, 4, 24, 44};
 
@@ -441,18 +441,21 @@ static void choose(const log_case *c) {
     rmq_filter f = filter_of(c);
     rmq_unit asked;
     rmq_walk w = walk_of(c, c->window, c->size, c->base, c->base);
+    const rmq_copies before_first = {(c->flags & COPIES) != 0, 0, 0};
+    f.copies = before_first;
     do {
         rmq_select(&f, &w, positions, MOST, &asked);
         if (w.status == RMQ_ASK) judge(&f, &asked);
     } while (w.status == RMQ_ASK);
-    if (!f.explodes) check_selected(c, &f, positions, w.count, &w);
+    if (!f.explodes && !f.copies.are_left_out) check_selected(c, &f, positions, w.count, &w);
+    f.copies = before_first;
     rmq_decoder *const d = decoder_of(&kept, c);
     rmq_walk v = walk_of(c, c->window, c->size, c->base, c->base);
     decode_rest(c, d, &f, &v, 1 + c->value);
     if (!f.explodes && w.count < MOST) CHECK(d->rows == w.count && v.position == w.position && v.status == w.status);
     if (!f.explodes && rmq_asks(c->asked, RMQ_PHYSICAL_OFFSET))
         CHECK(w.count == 0 || memcmp(d->columns[RMQ_PHYSICAL_OFFSET].values.data, positions, (size_t)w.count * 8) == 0);
-    pick(c, &f, positions, w.count);
+    if (!f.copies.are_left_out) pick(c, &f, positions, w.count); /* which takes what it is told of */
     rmq_free_filter(&f);
 }
 

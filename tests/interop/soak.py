@@ -3,8 +3,8 @@
     PYTHONPATH=.:tests python -m interop.soak --minutes 60 --seed 1
 
 Each read is held against what is known: every message that a producer was told of and every row that we wrote is there
-once, and while no broker runs the rows are those of the plain reference. The seed draws the same operations again; how
-much a producer sends meanwhile is another matter.
+once, until a broker has deleted its segment, and while no broker runs the rows are those of the plain reference. The
+seed draws the same operations again; how much a producer sends meanwhile is another matter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,18 @@ import pyarrow as pa
 from oracle import reference
 from support import reading
 from support.following import Query, RealClock
+from support.patience import HANG
 
 import rmqstore_spark
-from interop.rocketmq import NEWEST, Broker, Client, Sizes
+from interop.expiring import EXPIRED, ExpiringBroker
+from interop.rocketmq import NEWEST, Client, Sizes
 from rmqstore_spark import RmqStoreError, Store
 
 SIZES = Sizes(segment=256 << 10)  # a message has up to 120 KB
 # What the writer has to be told while no file shows it: a broker starts on no files of other sizes than its own.
 OURS_TOO = {name: size for name, size in SIZES.settings().items() if name != "mappedFileSizeTimerLog"}
 TOPIC, OURS = "Stream", "Ours"
+COPIED = ["topic", "queueId", "queueOffset", "body", "keys", "tags", "storeTimestamp"]  # what a copy has unchanged
 # A broker that was killed deletes its last index file when it starts, and indexes again only what the last segment has:
 # items of the segments before, which that file had too, are lost for good.
 LOST_BY_A_KILL = "missingIndexItem"
@@ -44,15 +47,15 @@ class Soak:
     """Large because each operation is a method.
 
     Attributes:
-        acked: the ids of the messages that a producer was told of.
-        ours: the bodies of the rows that we wrote.
+        acked: the ids of the messages that a producer was told of, without those that have expired.
+        ours: the bodies of the rows that we wrote, likewise.
         done: how often each operation was done.
     """
 
     def __init__(self, directory: Path, rng: random.Random, version: str = NEWEST) -> None:
         self.root, self._copy = directory / "store", directory / "copy"
         self._steps, self._rng = random.Random(rng.random()), rng
-        self._broker = Broker(version, self.root, directory / "home", SIZES)
+        self._broker = ExpiringBroker(version, self.root, directory / "home", SIZES)
         self._client: Client | None = None
         self._query = Query(self.root, clock=RealClock(), startingOffsets="earliest")
         self.acked: set[str] = set()
@@ -76,9 +79,10 @@ class Soak:
         return f"{sum(self.done.values())} operations ({done}), {known}"
 
     def _step(self) -> None:
-        up = [self._send] * 6 + [self._read, self._follow] * 3 + [self._check, self._consume, self._kill, self._stop]
+        up = [self._send] * 6 + [self._read, self._follow] * 3 + [self._check, self._consume] * 2
+        up += [self._copy_running, self._expire, self._kill, self._stop]
         down = [self._select, self._start] * 3 + [self._append] * 2
-        down += [self._rebuild, self._copy_all, self._read_all, self._check, self._follow]
+        down += [self._rebuild, self._copy_all, self._read_all, self._check, self._follow, self._set_offsets]
         operation = self._steps.choice(up if self._client else down)
         print(operation.__name__.strip("_"), end=" ", flush=True)
         self.done[operation.__name__.strip("_")] += 1
@@ -122,6 +126,41 @@ class Soak:
         if len(self.acked) > 5:
             got = self._client.run("consume", TOPIC, f"group-{secrets.token_hex(4)}", 5, 0)
             assert len(got) >= 5
+
+    def _copy_running(self) -> None:
+        """A copy has what was acknowledged before, and nothing that the store does not have."""
+        self._take_acks()
+        known = self.acked.copy()
+        client = self._begin_to_send()
+        Store(self.root).copy(self._copy)
+        client.wait()
+        self._take_acks()
+        rows = self._rows(columns=["offsetMsgId", *COPIED])
+        copied = _counted(reading.read(self._copy, columns=COPIED))
+        assert _counted(row for row in rows if row["offsetMsgId"] in known) <= copied <= _counted(rows)
+        assert [row for row in Store(self._copy).check().to_pylist() if row["severity"] == "error"] == []
+        shutil.rmtree(self._copy)
+
+    def _expire(self) -> None:
+        """The broker deletes its oldest segments, which the query has passed."""
+        if len(self._broker.segments()) < EXPIRED + 2:
+            return
+        self._take_acks()
+        self._query.run(is_limited=False)
+        places = {row["body"]: row["commitLogOffset"] for row in self._rows(columns=["commitLogOffset", "body"])}
+        self._broker.expire()
+        end = time.monotonic() + HANG
+        while self._broker.is_expiring():
+            assert time.monotonic() < end
+            self._read_meanwhile()
+        begin = self._broker.segments()[0]
+        self.acked = {each for each in self.acked if int(each[-16:], 16) >= begin}  # an id ends with its place
+        self.ours = {body for body in self.ours if places[body] >= begin}
+
+    def _read_meanwhile(self) -> None:
+        """While segments are deleted: nothing is there twice."""
+        found = self._rows(columns=["commitLogOffset"])
+        assert len({row["commitLogOffset"] for row in found}) == len(found)
 
     def _kill(self) -> None:
         if self._rng.random() < 0.7:
@@ -178,9 +217,28 @@ class Soak:
 
     def _copy_all(self) -> None:
         Store(self.root).copy(self._copy)
-        columns = ["topic", "queueId", "queueOffset", "body", "keys", "tags", "storeTimestamp"]
-        assert reading.read(self._copy, columns=columns) == reading.read(self.root, columns=columns)
+        assert reading.read(self._copy, columns=COPIED) == reading.read(self.root, columns=COPIED)
         shutil.rmtree(self._copy)
+
+    def _set_offsets(self) -> None:
+        before = self._consumed()
+        groups = sorted({group for group, topic, _ in before if topic == TOPIC})
+        if not groups:
+            return
+        place = self._rng.choice(("earliest", "latest"))
+        changed = Store(self.root).set_offsets({self._rng.choice(groups): place}).to_pylist()
+        bound = "minOffset" if place == "earliest" else "maxOffset"
+        assert all(row["newOffset"] == row[bound] for row in changed), changed
+        new = {(row["group"], row["topic"], row["queueId"]): row["newOffset"] for row in changed}
+        assert self._consumed() == before | new
+
+    def _consumed(self) -> dict[tuple[str, str, int], int]:
+        rows = Store(self.root).table("offsets").to_pylist()
+        return {
+            (row["group"], row["topic"], row["queueId"]): row["consumerOffset"]
+            for row in rows
+            if row["consumerOffset"] is not None
+        }
 
     def _read_all(self) -> None:
         truth = reference.read_store(self.root)
@@ -188,7 +246,10 @@ class Soak:
         assert self.acked <= {row["offsetMsgId"] for row in truth}
         assert Counter(row["body"] for row in truth if row["body"] in self.ours) == Counter(self.ours)
         self._query.run(is_limited=False)
-        assert self._query.rows == truth
+        rows = self._query.rows
+        assert rows[len(rows) - len(truth) :] == truth
+        begin = min(self._broker.segments(), default=0)
+        assert all(row["commitLogOffset"] < begin for row in rows[: len(rows) - len(truth)])
 
     def _select(self) -> None:
         truth = reading.read(self.root)
@@ -205,6 +266,10 @@ class Soak:
         ]
         options, is_wanted = self._rng.choice(kinds)
         assert self._rows(**options) == [each for each in truth if is_wanted(each)], options
+
+
+def _counted(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[name] for name in COPIED) for row in rows)
 
 
 def main() -> int:
