@@ -11,9 +11,13 @@ from support.reading import FREE, make_plan
 
 import rmqstore_spark
 from rmqstore_spark import OptionError
-from rmqstore_spark.read.explain import explanation
+from rmqstore_spark.amounts import size_text
+from rmqstore_spark.read import explain
+from rmqstore_spark.read.explain import batch_summary, explanation, summary
+from rmqstore_spark.read.follow.stream_offset import StoreOffset, StreamOffset
 from rmqstore_spark.read.pieces.task import Indexed, Queued, Scanned
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
 
 
 @pytest.fixture
@@ -87,3 +91,26 @@ def test_errors_are_the_reads(store: Path) -> None:
         rmqstore_spark.explain(str(store), assign='{"Tropic1": [0]}')
     with pytest.raises(OptionError, match="topic 'Topic1' has no queue 5; it has 0"):
         rmqstore_spark.explain(str(store), startingOffsets='{"Topic1": {"5": 1}}')
+
+
+def test_a_batch_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stream: the stores that went on, in the order of their names, and how far."""
+    before = {"/b": 100, "/a": 0, "/gone": 5, "/same": 7}
+    after = {"/b": 300, "/a": 2048, "/new": 9, "/same": 7}
+    start, end = (StreamOffset({root: StoreOffset(at) for root, at in places.items()}) for places in (before, after))
+    moved = ["/a to commitLogOffset 2048: 2.0 KiB of the log", "/b to commitLogOffset 300: 200 bytes of the log"]
+    expected = ["0 tasks", *moved]
+    assert list(batch_summary(start, end, [])) == expected
+    monkeypatch.setattr(explain, "_MOST_STORES", 1)
+    assert list(batch_summary(start, end, [])) == [*expected[:2], "and 1 more store"]
+
+
+def test_a_plan_in_a_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to the messages, and how much is read of how much, as explain() says it at length."""
+    planned = make_plan(store, prices=FREE, subscribe="Topic1")
+    ((_, access),) = planned.accesses
+    read = size_text(sum(size for _, size in access.pieces))
+    log = size_text(Snapshot.find(str(store), Files()).log.size)
+    assert list(summary(planned)) == ["1 task", f"{store} by consumequeue: about {read} of {log}"]
+    monkeypatch.setattr(explain, "_MOST_STORES", 0)
+    assert list(summary(planned))[1:] == ["and 1 more store"]

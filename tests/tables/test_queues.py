@@ -19,6 +19,9 @@ from oracle import aged_stores, golden, reference, stores
 from support.flavours import unpack_store
 
 from rmqstore_spark import OptionError, Store
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.tables.queues import queue_facts
 
 Row = dict[str, Any]
 Queues = dict[tuple[str, int], list[Row]]
@@ -371,6 +374,8 @@ def test_without_consume_queues_the_log_tells(tmp_path: Path, caplog: pytest.Log
     builder.drop_queues()
     after = told()
     assert after == before
+    facts = queue_facts(Snapshot.find(str(tmp_path), Files()))
+    assert facts.names == facts.without_light().names == [("T", 0), ("T", 1), ("T", 2)]
     assert after[0].num_rows == 3
     assert "the whole log is read to know its queues" in caplog.text
 
