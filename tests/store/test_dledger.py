@@ -598,3 +598,13 @@ def test_what_is_noted_of_each_entry(tmp_path: Path, rng: random.Random) -> None
     names = [path.name for path in tmp_path.iterdir()]
     for number in range(-2, len(every) + 2):
         assert DLEDGER.noted(str(tmp_path), names, number, Files()) == noted.get(number), number
+
+
+def test_a_node_without_entries(tmp_path: Path) -> None:
+    """One that has just begun, or whose last file is gone: there is nothing to read, and nothing wrong."""
+    (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
+    (tmp_path / "consumequeue").mkdir()
+    store = Store(tmp_path)
+    assert store.messages().read_all().num_rows == 0
+    for table in (store.check, store.queues, store.topics, store.usage):
+        assert table().num_rows == 0

@@ -28,12 +28,12 @@ class LogView:
 
     Args:
         root: the store directory.
-        commitlogs: the directories of its commitlog.
+        commitlogs: the directories of its commitlog; None: the usual ones.
         files: reaches files, and counts requests and bytes.
         moment: when the check began.
     """
 
-    def __init__(self, root: str, commitlogs: list[str], files: Files, moment: Moment) -> None:
+    def __init__(self, root: str, commitlogs: list[str] | None, files: Files, moment: Moment) -> None:
         self._where = root, files, commitlogs
         self.moment = moment
         self._split_points = SplitPoints()
@@ -54,7 +54,7 @@ class LogView:
     def start_now(self) -> int:
         """The first physical offset that has not expired by now."""
         _, files, commitlogs = self._where
-        return first_segment(commitlogs, files)
+        return first_segment(commitlogs or [], files)
 
     @property
     def end(self) -> int:
@@ -147,10 +147,9 @@ class LogView:
                     yield run
 
 
-def commitlogs_of(store: Snapshot) -> list[str]:
-    """The directories of a store's commitlog."""
-    found = dict.fromkeys(os.path.dirname(segment.path) for segment in store.layout.segments)
-    return list(found) or [os.path.join(store.root, "commitlog")]
+def commitlogs_of(store: Snapshot) -> list[str] | None:
+    """The directories of a store's commitlog; None where no file tells, and so the usual ones count."""
+    return list(dict.fromkeys(os.path.dirname(segment.path) for segment in store.layout.segments)) or None
 
 
 def _is_queued(header: Header) -> bool:
