@@ -214,17 +214,20 @@ def test_empty_index_files_of_a_broker_that_was_killed(tmp_path: Path) -> None:
 
 def test_an_index_header_of_another_moment_than_its_items(tmp_path: Path) -> None:
     """In the last file of a broker that was killed it is told, and no fault; the one before it, too, may have been
-    written."""
+    written. Of a broker that was stopped each is a fault."""
     first, before, last = killed_broker(tmp_path)
     told: list[list[tuple[str, str]]] = []
-    for path, more in (first, -3), (before, -3), (last, 3):
+    for path, more in (first, -3), (before, -3), (last, 3), (before, -3), (last, 3):
+        if len(told) == 3:
+            (tmp_path / "abort").unlink()
         data = path.read_bytes()
         (count,) = struct.unpack_from(">i", data, 36)
         path.write_bytes(data[:36] + struct.pack(">i", count + more) + data[40:])
         rows = [row for row in rows_of(CHECK, tmp_path) if row["file"] == str(path)]
         told.append([(row["problem"], row["severity"]) for row in rows])
         path.write_bytes(data)
-    assert told == [[("wrongIndexCount", "error")], [], [("unsettledIndexFile", "info")]]
+    fault = [("wrongIndexCount", "error")]
+    assert told == [fault, [], [("unsettledIndexFile", "info")], fault, fault]
 
 
 def test_index_slots_of_another_moment(tmp_path: Path) -> None:
@@ -271,15 +274,19 @@ def test_what_a_broker_does_not_make_by_itself(tmp_path: Path) -> None:
 
 
 def test_units_after_the_logs_end_are_one_row_for_each_stretch(tmp_path: Path) -> None:
-    builder = StoreBuilder(tmp_path)
+    builder = StoreBuilder(tmp_path, index=True, index_items=100)
     for number in range(40):
-        builder.append("A", bytes(50), number % 2)
+        builder.append("A", bytes(50), number % 2, keys="k")
     builder.close()
     cut = builder.messages[20].position
     (path,) = reference.segment_files(tmp_path)
     path.write_bytes(path.read_bytes()[: cut % 8192].ljust(8192, b"\0"))
-    found = [row for row in faults(rows_of(CHECK, tmp_path)) if row["problem"] == "queueAheadOfLog"]
+    rows = faults(rows_of(CHECK, tmp_path))
+    found = [row for row in rows if row["problem"] == "queueAheadOfLog"]
     assert [(row["queueId"], row["queueOffset"], row["count"]) for row in found] == [(0, 10, 10), (1, 10, 10)]
+    (of_index,) = (row for row in rows if row["problem"] == "extraIndexItem")
+    assert (of_index["commitLogOffset"], of_index["count"]) == (builder.messages[-1].position, 20)
+    assert (of_index["expected"], of_index["found"]) == (f"messages before the log's end at {cut}", "items from 21 on")
 
 
 def test_units_after_the_logs_end_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

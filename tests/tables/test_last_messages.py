@@ -33,6 +33,24 @@ def test_they_are_the_last_of_a_full_scan(tmp_path: Path, rng: random.Random) ->
             assert found.to_pylist() == rows[-count:]
 
 
+def test_of_several_logs_those_that_were_stored_last(tmp_path: Path) -> None:
+    """As of the queues of a tier; without their times where nobody asked for them."""
+    logs = []
+    for name in ("a", "b"):
+        builder = stores.StoreBuilder(tmp_path / name)
+        for number in range(6):
+            time = stores.FIRST_TIMESTAMP + 10 * number + (name == "b")
+            builder.append(topic=f"{name}{number}", store_timestamp=time)
+        builder.close()
+        store = Snapshot.find(str(tmp_path / name), Files())
+        logs.append((store, reading.options_of(tmp_path / name)))
+    every = [{"topic": f"{name}{number}"} for number in range(6) for name in "ab"]
+    for count in (0, 1, 3, 7, 100):
+        assert messages.last_of_logs(logs, ["topic"], count).to_pylist() == every[len(every) - min(count, 12) :]
+    assert messages.last_of_logs(logs[:1], ["topic"], 2).to_pylist() == every[8:11:2]
+    assert messages.last_of_logs([], ["topic"], 2).to_pylist() == []
+
+
 @pytest.mark.slow
 def test_little_of_a_log_is_read(tmp_path: Path) -> None:
     builder = stores.StoreBuilder(tmp_path, segment_size=1 << 22)
