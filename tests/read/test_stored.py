@@ -79,6 +79,21 @@ def test_a_file_that_has_become_shorter(store: Path, tmp_path: Path, every: int,
         read(units, positions, sizes)
 
 
+def test_a_segment_that_is_begun_after_the_store_was_listed(store: Path, tmp_path: Path) -> None:
+    """The read of the messages to copy is planned after that."""
+    positions, sizes = units_of(store)
+    copied = shutil.copytree(store, tmp_path / "store")
+    last = sorted((copied / "commitlog").iterdir())[-1]
+    with StoredUnits(Snapshot.find(str(store), Files())) as units:
+        expected = read(units, positions, sizes)
+    last.rename(tmp_path / last.name)
+    opened = Snapshot.find(str(copied), Files())
+    assert len(opened.segments) == 1
+    (tmp_path / last.name).rename(last)
+    with StoredUnits(opened) as units:
+        assert read(units, positions, sizes) == expected
+
+
 def read(units: StoredUnits, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> bytes:
     """In chunks, as a copy does."""
     found = []

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 
 import numpy as np
 
@@ -9,8 +10,9 @@ from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.format.units import Positions
 from rmqstore_spark.store.io.files import OpenFile
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.layout import find_store
 from rmqstore_spark.store.structures.proofs import hold
-from rmqstore_spark.store.structures.segments import Segment
+from rmqstore_spark.store.structures.segments import Segment, segments_of
 
 
 class StoredUnits:
@@ -23,7 +25,7 @@ class StoredUnits:
     def __init__(self, store: Snapshot) -> None:
         self._store = store
         self._seen = [] if store.seen is None else [store.seen]
-        self._segments = store.segments
+        self._segments = list(store.segments)
         self._starts = [segment.start for segment in self._segments]
         self._segment: Segment | None = None
         self._opened = contextlib.ExitStack()
@@ -46,6 +48,10 @@ class StoredUnits:
             DamagedStoreError: a file has become shorter.
             StorageError: the store has been replaced by another one.
         """
+        last = self._segments[-1]
+        if positions[-1] >= last.end and not last.of_queue:  # a read that was planned later knows of it
+            self._segments += _begun_since(self._store, self._segments)
+            self._starts = [segment.start for segment in self._segments]
         numbers = np.searchsorted(self._starts, positions, "right") - 1
         bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(positions)]
         at = 0
@@ -87,6 +93,13 @@ class StoredUnits:
             self._file = self._opened.enter_context(self._store.files.file(segment.path, is_log=True, pin=segment.pin))
             self._segment = segment
         return self._file
+
+
+def _begun_since(store: Snapshot, segments: list[Segment]) -> list[Segment]:
+    """The segments that a broker has begun since a store was listed."""
+    directories = dict.fromkeys(os.path.dirname(segment.path) for segment in segments)
+    found, _ = segments_of(find_store(store.root, [*directories], store.files).segments)
+    return [segment for segment in found if segment.start > segments[-1].start]
 
 
 def _copied(file: OpenFile, memory: memoryview, offset: int) -> int:
