@@ -32,7 +32,7 @@ def test_all_tables_by_name() -> None:
 
 
 def test_no_progress_among_the_rows() -> None:
-    """DuckDB shows it after two seconds, where it takes a process that has no file as __main__ for an interactive one."""
+    """DuckDB shows it after two seconds, where it takes a process for an interactive one: __main__ has no file."""
     assert rows("select current_setting('enable_progress_bar') shown") == [{"shown": False}]
 
 
