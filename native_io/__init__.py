@@ -2,13 +2,14 @@
 
 try:
     from native_io._common import FORMAT, Status, Walked, Wrapping, crc32, crc32_between, java_hash, java_hashes
-    from native_io._config import EntriesStatus, take_entries
+    from native_io._config import EntriesStatus, NameNumbers, take_entries
     from native_io._io import (
         Slide,
         exchange,
         find_queue_files,
         follow_chains,
         gather,
+        list_queue_ids,
         mount_of,
         read_queue_ends,
         read_queue_heads,
@@ -107,6 +108,7 @@ __all__ = [
     "Encoder",
     "EntriesStatus",
     "Filter",
+    "NameNumbers",
     "NotSoundError",
     "QueueWalk",
     "Run",
@@ -135,6 +137,7 @@ __all__ = [
     "java_hash",
     "java_hashes",
     "last_used_unit",
+    "list_queue_ids",
     "lz4_size",
     "masked_crc32c",
     "mount_of",

@@ -44,3 +44,25 @@ def take_entries(
     Raises:
         ValueError: the arrays do not fit together, or have no room.
     """
+
+class NameNumbers:
+    """Numbers of the topics and of the groups in names `topic@group`, each in the order in which the texts come."""
+
+    def number(
+        self, text: Buffer, names: npt.NDArray[np.int64], numbers: npt.NDArray[np.int32]
+    ) -> tuple[list[str], list[str]]:
+        """Number the topics and groups of some names.
+
+        Args:
+            text: ASCII.
+            names: for each name, in their order, where it begins in the text, and where it ends.
+            numbers: three rows: takes the number of each name's topic; of its group, which is the empty text where the
+                name has no `@`; and whether it has one.
+
+        Returns:
+            The topics and the groups that had no number before, in the order of their numbers.
+
+        Raises:
+            ValueError: the arrays do not fit together, or a name is not in the text.
+            MemoryError: there is no memory for more texts; the numbers are of no use any more.
+        """

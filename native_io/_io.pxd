@@ -22,6 +22,7 @@ cdef extern from "short_queues.h" nogil:
         int64_t used
         int64_t is_all
     rmq_queue_head rmq_read_queue_head(const char *path, int64_t start, uint8_t *to, int64_t room, rmq_file *cost)
+    int64_t rmq_queue_ids_in(const char *path, int32_t *ids, int64_t room)
     int64_t rmq_find_only_file(const char *path, int64_t *size, int64_t *allocated)
     int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost)
 

@@ -149,6 +149,21 @@ def tile_queues(
         ValueError: the arguments contradict each other.
     """
 
+def list_queue_ids(paths: bytes, counts: npt.NDArray[np.int64], ids: npt.NDArray[np.int32]) -> int:
+    """List the directories of many topics, up to the first one whose queueIds there is no more room for.
+
+    Args:
+        paths: the topics' directories, each followed by a NUL byte.
+        counts: filled with how many queueIds each directory has names of; -1 where it cannot be read.
+        ids: filled with the queueIds, directory by directory, in each as they come.
+
+    Returns:
+        How many directories were listed.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+    """
+
 def find_queue_files(paths: bytes, found: npt.NDArray[np.int64]) -> None:
     """Find the files of many queues that have one file each. No file is opened.
 

@@ -155,6 +155,22 @@ def tile_queues(Tiling tiling not None, bytes paths not None, const uint8_t[::1]
     return cost.bytes, cost.requests
 
 
+def list_queue_ids(bytes paths not None, int64_t[::1] counts not None, int32_t[::1] ids not None):
+    cdef int64_t n = counts.shape[0], room = ids.shape[0], count = 0, listed = 0, i
+    cdef const char *path = paths
+    if paths.count(b"\0") != n or (n > 0 and not paths.endswith(b"\0")) or room == 0:
+        raise ValueError(f"{n} counts need as many paths that end with a NUL each, and room for queueIds")
+    with nogil:
+        for i in range(n):
+            counts[i] = rmq_queue_ids_in(path, &ids[0] + count, room - count)
+            if counts[i] == -2:
+                break
+            count += counts[i] if counts[i] > 0 else 0
+            listed += 1
+            path += strlen(path) + 1
+    return listed
+
+
 def find_queue_files(bytes paths not None, int64_t[:, ::1] found not None):
     cdef int64_t n = found.shape[0], i
     cdef const char *path = paths

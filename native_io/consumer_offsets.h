@@ -4,6 +4,9 @@
 #define RMQ_CONSUMER_OFFSETS_H
 
 #include <stdint.h>
+#include <string.h>
+
+#include "queues.h"
 
 enum rmq_entries_status {
     RMQ_ENTRIES_MORE, /* the text ends within an entry, or there is no room for it */
@@ -130,6 +133,29 @@ static int rmq_take_entries(rmq_entries *e) {
         e->is_begun = 1;
         if (is_last) return RMQ_ENTRIES_END;
     }
+}
+
+/* The texts that names have before their first '@', or after it, each with a number: those of queues with id 0. */
+static inline int32_t rmq_number_of_text(rmq_queues *texts, const uint8_t *text, int64_t size) {
+    const int32_t known = rmq_find_queue(texts, text, (int32_t)size, 0);
+    return known >= 0 ? known : rmq_add_queue(texts, text, (int32_t)size, 0);
+}
+
+/* The numbers of the topic and of the group in each name, topic@group, and whether the name has an '@'; else its group is
+ * the empty text. Returns 0, or -1 when there is no memory. */
+static inline int rmq_number_names(rmq_queues *topics, rmq_queues *groups, const uint8_t *text, const int64_t *names, int64_t count,
+                                   int32_t *topic_of, int32_t *group_of, int32_t *has_at) {
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *const name = text + names[2 * i];
+        const int64_t size = names[2 * i + 1] - names[2 * i];
+        const uint8_t *const at = memchr(name, '@', (size_t)size);
+        const int64_t topic = at == NULL ? size : at - name;
+        has_at[i] = at != NULL;
+        topic_of[i] = rmq_number_of_text(topics, name, topic);
+        group_of[i] = rmq_number_of_text(groups, name + topic + has_at[i], size - topic - has_at[i]);
+        if (topic_of[i] < 0 || group_of[i] < 0) return -1;
+    }
+    return 0;
 }
 
 #endif

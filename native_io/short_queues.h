@@ -64,6 +64,36 @@ static int rmq_open_directory(const char *path) {
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
+/* The queueId that a name in a topic's directory tells; -1 for a name that no broker gives. */
+static int64_t rmq_queue_id_in(const char *name) {
+    int64_t id = 0;
+    if (name[0] == '0') return name[1] == '\0' ? 0 : -1;
+    for (; *name >= '0' && *name <= '9' && id <= INT32_MAX; name++) id = 10 * id + (*name - '0');
+    return *name == '\0' && id > 0 && id <= INT32_MAX ? id : -1;
+}
+
+/* The queueIds that the names in a topic's directory tell, in no order. Returns how many there are; -1 where the directory
+ * cannot be read, -2 where there are more than `room`. */
+static int64_t rmq_queue_ids_in(const char *path, int32_t *ids, int64_t room) {
+    uint8_t entries[RMQ_ENTRIES_AT_ONCE] __attribute__((aligned(8)));
+    int64_t count = 0, got;
+    const int directory = rmq_open_directory(path);
+    if (directory < 0) return -1;
+    while ((got = rmq_entries_in(directory, entries, sizeof entries)) > 0 && count >= 0) {
+        for (int64_t at = 0; at < got && count >= 0; at += rmq_entry_size(entries + at)) {
+            const int64_t id = rmq_queue_id_in(rmq_entry_name(entries + at));
+            if (id < 0) continue;
+            if (count == room) {
+                count = -2;
+            } else {
+                ids[count++] = (int32_t)id;
+            }
+        }
+    }
+    close(directory);
+    return got < 0 ? -1 : count;
+}
+
 /* The offset that the only file of a queue begins with, by the queue's directory; the file's size, and its bytes on the
  * disk. -1 where there is not exactly one file, or something else has its name. Nothing but the directory is opened. */
 static int64_t rmq_find_only_file(const char *path, int64_t *size, int64_t *allocated) {

@@ -38,13 +38,11 @@ def _batch(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     """An array of one of the types of columns.py; None is null. Text that is not Unicode gets U+FFFD."""
-    is_valid = np.array([value is not None for value in values], np.bool_)
-    nulls = len(values) - int(is_valid.sum())
-    bitmap = _bits(is_valid) if nulls else None
+    nulls = values.count(None)
+    bitmap = _bits(np.array([value is not None for value in values], np.bool_)) if nulls else None
     children: list[pa.Array] = []
     if pa.types.is_string(type):
-        texts = [b"" if value is None else _utf8(value) for value in values]
-        data = [_ends(texts), pa.py_buffer(b"".join(texts))]
+        data = _text_data([value or "" for value in values] if nulls else values)
     elif pa.types.is_list(type):
         data = [_ends([value or () for value in values])]
         children = [array([item for value in values for item in value or ()], type.value_type)]
@@ -54,7 +52,7 @@ def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     elif pa.types.is_boolean(type):
         data = [_bits(np.array([bool(value) for value in values], np.bool_))]
     else:
-        numbers = np.array([value or 0 for value in values], f"i{type.bit_width // 8}")
+        numbers = np.array([value or 0 for value in values] if nulls else values, f"i{type.bit_width // 8}")
         data = [pa.py_buffer(numbers.tobytes())]
     return pa.Array.from_buffers(type, len(values), [bitmap, *data], nulls, 0, children)
 
@@ -72,6 +70,14 @@ def _entries(pairs: list[tuple[str, str]], type: pa.DataType) -> pa.Array:
     names, contents = ([pair[at] for pair in pairs] for at in (0, 1))
     struct = pa.struct([type.key_field, type.item_field])
     return pa.Array.from_buffers(struct, len(pairs), [None], 0, 0, [array(names, TEXT), array(contents, TEXT)])
+
+
+def _text_data(texts: Sequence[str]) -> list[pa.Buffer]:
+    joined = "".join(texts)
+    if joined.isascii():  # almost always: each character is a byte
+        return [_ends(texts), pa.py_buffer(joined.encode())]
+    stored = [_utf8(text) for text in texts]
+    return [_ends(stored), pa.py_buffer(b"".join(stored))]
 
 
 def _ends(values: Sequence[Any]) -> pa.Buffer:

@@ -155,7 +155,7 @@ def _asked_for(
         selected = ALL if wants_all else selection.queue(piece.queue.topic, piece.queue.queue_id)
         if queue is not None and selected is not None:
             if piece.only_file is not None:
-                queue.know_file(piece.only_file)
+                queue.know_file(*piece.only_file)
             yield piece, queue, selected
 
 

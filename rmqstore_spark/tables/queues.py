@@ -249,8 +249,7 @@ class _Rows:
 
     def __init__(self, bounds: ManyBounds, of_logs: list[LogQueue]) -> None:
         self._names = list(bounds.names)
-        self._kinds = [queue.kind for queue in bounds.queues]
-        self._are_additional = [queue.is_additional for queue in bounds.queues]
+        self._kinds, self._are_additional = _kinds(bounds.queues)
         self._numbers = np.stack(
             [bounds.least, bounds.end, *bounds.positions, *bounds.times, bounds.files, bounds.nbytes]
         )
@@ -313,6 +312,13 @@ class _Rows:
         )
 
 
+def _kinds(queues: list[Queue]) -> tuple[list[str], list[bool]]:
+    """The kind of each queue, and whether it is additional. All of a topic that are of one class answer alike."""
+    names = [(type(queue), queue.topic) for queue in queues]
+    known = {name: (queue.kind, queue.is_additional) for name, queue in dict(zip(names, queues, strict=True)).items()}
+    return [known[name][0] for name in names], [known[name][1] for name in names]
+
+
 def _order(names: list[tuple[str, int]]) -> list[int]:
     """The indices of names, in their order; equal ones stay in theirs."""
     ranks = {topic: rank for rank, topic in enumerate(sorted({topic for topic, _ in names}))}
@@ -332,8 +338,14 @@ def _of_log(queue: LogQueue) -> list[int]:
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    facts = queue_facts(store, options.selection)
-    say_what_is_lost(store, facts)
+    with collector_paused():
+        facts = queue_facts(store, options.selection)
+        say_what_is_lost(store, facts)
+        found = list(_batches(facts))
+    yield from found
+
+
+def _batches(facts: QueueFacts) -> Iterator[pa.RecordBatch]:
     for at in range(0, len(facts), _ROWS_AT_ONCE):
         here = slice(at, at + _ROWS_AT_ONCE)
         topics, queue_ids = zip(*facts.names[here], strict=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME, Column, as_schema
+from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.run.damage_reports import say_if_unread
 from rmqstore_spark.store.format.system_topics import (
@@ -73,6 +74,15 @@ def _parts(store: Snapshot, options: ReadOptions) -> list[Part]:
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    if _BYTES.name in (options.columns or ()):  # which may take as long as a scan
+        yield from _batches(store, options)
+        return
+    with collector_paused():  # there may be very many topics
+        found = list(_batches(store, options))
+    yield from found
+
+
+def _batches(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     entries = topic_entries(store.root, store.files)
     if not entries:
         say_if_unread(store, "topics.json", TOPICS.name)

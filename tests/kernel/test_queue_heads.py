@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from native_io import find_queue_files, read_queue_heads
+from native_io import find_queue_files, list_queue_ids, read_queue_heads
 
 NAME = "{:020d}".format
 
@@ -101,7 +101,34 @@ def test_what_else_there_may_be(tmp_path: Path) -> None:
     assert (shares, cost) == ([bytes(40)] * 4, (0, 0))
 
 
+def test_queue_ids(tmp_path: Path, rng: random.Random) -> None:
+    """Whatever room there is, they are the names that a broker gives."""
+    numbers = (0, 1, 9, 10, (1 << 31) - 1)
+    others = ("00", "01", "-1", "1x", str(1 << 31), str(1 << 40), "9" * 40, "x", "\u0661")
+    expected = []
+    for topic in range(40):
+        some = {*rng.sample(numbers, rng.randrange(5)), *(rng.randrange(1 << 31) for _ in range(rng.choice((0, 60))))}
+        for name in (*map(str, some), *rng.sample(others, 3)):
+            (tmp_path / f"t{topic:02d}" / name).mkdir(parents=True)
+        expected.append(sorted(some))
+    (tmp_path / "t40").touch()
+    paths, found, at = [tmp_path / f"t{topic:02d}" for topic in range(42)], [], 0
+    while at < len(paths):
+        counts, ids = np.zeros(len(paths) - at, np.int64), np.zeros(rng.choice((70, 100, 5000)), np.int32)
+        listed, start = list_queue_ids(_paths(paths[at:]), counts, ids), 0
+        assert listed > 0
+        for count in counts[:listed].tolist():
+            found.append(sorted(ids[start : start + count].tolist()) if count >= 0 else None)
+            start += max(0, count)
+        at += listed
+    assert found == [*expected, None, None]
+    assert list_queue_ids(b"", np.zeros(0, np.int64), np.zeros(1, np.int32)) == 0
+
+
 def test_wrong_arguments() -> None:
+    for paths, count, room in ((b"a\0", 2, 1), (b"a", 1, 1), (b"a\0", 1, 0)):
+        with pytest.raises(ValueError, match="as many paths"):
+            list_queue_ids(paths, np.zeros(count, np.int64), np.zeros(room, np.int32))
     for paths, rows, columns, size in ((b"a\0", 2, 6, 80), (b"a", 1, 6, 80), (b"a\0", 1, 5, 80), (b"a\0b\0", 2, 6, 1)):
         with pytest.raises(ValueError, match=r"as many starts|has no share"):
             read_queue_heads(paths, np.zeros(rows, np.int64), np.zeros((rows, columns), np.int64), bytearray(size))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from oracle.stores import StoreBuilder
 
-from native_io import EntriesStatus, take_entries
+from native_io import EntriesStatus, NameNumbers, take_entries
 from rmqstore_spark import DamagedStoreError, Store, temporary
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures import config as config_module
@@ -252,3 +252,42 @@ def test_a_file_too_large_to_be_parsed_is_no_broken_one(
     assert {name: before[name] for name in before if "ffset" in name or name == "topics.json"}.items() <= {
         path.name: path.read_bytes() for path in config.iterdir()
     }.items()
+
+
+def test_names_are_numbered_as_they_come(rng: random.Random) -> None:
+    known, texts = NameNumbers(), tuple[list[str], list[str]](([], []))
+    for _ in range(20):
+        names = [rng.choice(("T", "U", "", f"T{rng.randrange(3000)}")) for _ in range(rng.randrange(200))]
+        names = [name + rng.choice(("@G", "@", "", "@a@b", f"@{rng.randrange(3000)}")) for name in names]
+        text = "".join(f'"{name}"' for name in names)
+        sizes = np.array([len(name) for name in names], np.int64)
+        ends = np.cumsum(sizes + 2) - 1
+        bounds = np.stack([ends - sizes, ends], axis=1)
+        numbers = np.full((3, len(names)), 77, np.int32)
+        for every, new in zip(texts, known.number(text.encode(), bounds, numbers), strict=True):
+            every.extend(new)
+        rows = zip(*numbers.tolist(), strict=True)
+        found = [(texts[0][topic], "@" if has_at else "", texts[1][group]) for topic, group, has_at in rows]
+        assert found == [name.partition("@") for name in names]
+    assert all(len(set(every)) == len(every) for every in texts)
+
+
+@pytest.mark.parametrize("bounds", [[[0, 4]], [[2, 1]], [[-1, 1]], [[0, 2], [1, 3]]])
+def test_names_outside_of_their_text(bounds: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="is not in the text"):
+        NameNumbers().number(b'T@G"', np.array(bounds), np.zeros((3, len(bounds)), np.int32))
+    with pytest.raises(ValueError, match="as many columns"):
+        NameNumbers().number(b'T@G"', np.array([[0, 3]]), np.zeros((3, 2), np.int32))
+
+
+def test_more_names_than_the_kernel_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins anew with its numbers; what they stand for stays."""
+    monkeypatch.setattr(consumer_offsets, "_MOST_NUMBERED", 5)
+    monkeypatch.setattr(consumer_offsets, "_AT_ONCE", 200)
+    entries = {f"T{number * 7 % 30}@G{number % 11}": {0: number} for number in range(200)}
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": entries}))
+    found = consumed(str(tmp_path), Files())
+    names = [name.split("@") for name in entries]
+    assert dict(found.offsets) == {(g, t): q for (t, g), q in zip(names, entries.values(), strict=True)}
+    assert found.topics == {topic for topic, _ in names}

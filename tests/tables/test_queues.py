@@ -13,14 +13,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from oracle import aged_stores, golden, reference, stores
 from support.flavours import unpack_store
 
+from native_io import list_queue_ids
 from rmqstore_spark import OptionError, Store
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures import queue_heads
 from rmqstore_spark.tables.queues import queue_facts
 
 Row = dict[str, Any]
@@ -499,7 +503,11 @@ def test_what_may_not_be_listed_is_told(
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return listed(path)
 
+    def queue_ids(paths: bytes, counts: npt.NDArray[np.int64], ids: npt.NDArray[np.int32]) -> int:
+        return list_queue_ids(paths.replace(denied.encode(), denied.encode() + b"-"), counts, ids)
+
     monkeypatch.setattr(os, "listdir", names)
+    monkeypatch.setattr(queue_heads, "list_queue_ids", queue_ids)
     assert Store(builder.root).messages().read_all().num_rows == 10
     for _ in range(2):
         Store(builder.root).consumequeue()

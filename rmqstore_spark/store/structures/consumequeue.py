@@ -115,7 +115,6 @@ class Queue:
         has_ext: whether a tagsCode may be an address in consumequeue_ext/.
         directory: the directory of its files.
         files: how to reach files, and where requests and bytes are counted.
-        only_file: the queue's only file, where somebody has found it before its files were listed.
     """
 
     form: ClassVar[str] = "simple"
@@ -132,7 +131,7 @@ class Queue:
         self.queue_id = queue_id
         self.directory = directory
         self.files = files
-        self.only_file: OnlyFile | None = None
+        self._only: tuple[int, int, int] | None = None  # the numbers of only_file: of many queues nobody asks for it
 
     @property
     def name(self) -> QueueName:
@@ -144,8 +143,8 @@ class Queue:
         """The queue's files, in order."""
         found: list[QueueFile] = []
         size = self.unit_size
-        if self.only_file is not None:
-            begin, length, taken = self.only_file
+        if self._only is not None:
+            begin, length, taken = self._only
             path = path_of_file(self.directory, begin)
             return [QueueFile(path, begin // size, length // size, length, taken)]
         for start, name in self._named_files():
@@ -165,10 +164,15 @@ class Queue:
         names = names_in(self.directory, self.files)
         return [(start, name) for name in names if (start := start_in(name)) is not None]
 
-    def know_file(self, file: OnlyFile) -> None:
-        """Take note of the queue's only file, if its files were not listed before, and no file was known."""
-        if self.only_file is None:
-            self.only_file = file
+    @property
+    def only_file(self) -> OnlyFile | None:
+        """The queue's only file, where somebody has found it before its files were listed."""
+        return None if self._only is None else OnlyFile(*self._only)
+
+    def know_file(self, start: int, size: int, allocated: int) -> None:
+        """Take note of the queue's only file (OnlyFile), if its files were not listed before, and no file was known."""
+        if self._only is None:
+            self._only = start, size, allocated
 
     @property
     def on_disk(self) -> list[QueueFile]:

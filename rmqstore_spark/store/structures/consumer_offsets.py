@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from native_io import EntriesStatus, take_entries
+from native_io import EntriesStatus, NameNumbers, take_entries
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.stretches import numbers_in
@@ -44,6 +44,7 @@ ROWS_AT_ONCE = 64 * 1024  # of which there are arrays besides those that are kep
 _MOST_OF_ENTRY = 64 * 1024 * 1024  # bytes of one entry
 _MOST_AROUND = 64 * 1024  # bytes before the entries, and after them
 _SHORTEST_ENTRY, _SHORTEST_QUEUE = 6, 4  # bytes: "":{}, and 0:0,
+_MOST_NUMBERED = 64 * 1024  # texts that the kernel knows at a time
 _BEGIN = re.compile(rb'"offsetTable"[ \t\r\n]*:[ \t\r\n]*\{')
 _WITHOUT = b'"offsetTable":{}'
 
@@ -353,6 +354,7 @@ class _Found:
         # The number of each text, in the order of the file; and of each entry its group, its topic, and its rows.
         self._groups: dict[str, int] = {}
         self._topics: dict[str, int] = {}
+        self._plain = _PlainNames(self._topics, self._groups)
         self._group_of, self._topic_of, self._counts = array("i"), array("i"), array("i")
         self._queue_ids, self._offsets = Column(np.int32), Column(np.int64)
 
@@ -370,8 +372,25 @@ class _Found:
             counts: queues of each entry.
         """
         groups, topics = self._groups, self._topics
-        self._group_of.extend([groups.setdefault(group, len(groups)) for group, _ in names])
-        self._topic_of.extend([topics.setdefault(topic, len(topics)) for _, topic in names])
+        group_of = _ints([groups.setdefault(group, len(groups)) for group, _ in names])
+        topic_of = _ints([topics.setdefault(topic, len(topics)) for _, topic in names])
+        self._add(topic_of, group_of, counts, queue_ids, offsets)
+
+    def add_plain(self, text: bytes, names: _Longs, counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
+        """Add entries with names that stand in a text without escapes.
+
+        Args:
+            text: ASCII.
+            names: where each name begins and ends.
+        """
+        self.is_any = self.is_any or len(names) > 0
+        topic_of, group_of, with_group = self._plain.numbers(text, names)
+        self.topics.update(with_group)
+        self._add(topic_of, group_of, counts, queue_ids, offsets)
+
+    def _add(self, topic_of: _Ints, group_of: _Ints, counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
+        self._group_of.frombytes(group_of.tobytes())
+        self._topic_of.frombytes(topic_of.tobytes())
         self._counts.frombytes(counts.astype(np.int32).tobytes())
         self._queue_ids.add(queue_ids)
         self._offsets.add(offsets)
@@ -400,6 +419,37 @@ class _Found:
             left = np.bincount(which[rows] - some.start, minlength=some.stop - some.start)
             made.add(np.arange(some.start, some.stop), left, queue_ids[rows], offsets[rows])
         return made.offsets()
+
+
+class _PlainNames:
+    """The numbers of topics and groups whose names have no escapes: the kernel tells them apart, and each new one is
+    given its number here.
+
+    Args:
+        topics, groups: the number of each text; new ones are added.
+    """
+
+    def __init__(self, topics: dict[str, int], groups: dict[str, int]) -> None:
+        self._every = topics, groups
+        self._forget()
+
+    def _forget(self) -> None:
+        self._kernel = NameNumbers()
+        self._texts: list[str] = []  # topics, by the kernel's numbers
+        self._numbers = array("i"), array("i")  # ours, by the kernel's
+
+    def numbers(self, text: bytes, names: _Longs) -> tuple[_Ints, _Ints, Iterator[str]]:
+        """The numbers of each name's topic and group, and the topics that have a group."""
+        if max(map(len, self._numbers)) > _MOST_NUMBERED:
+            self._forget()
+        found = np.empty((3, len(names)), np.int32)
+        new = self._kernel.number(text, names, found)
+        self._texts.extend(new[0])
+        for known, every, some in zip(self._numbers, self._every, new, strict=True):
+            known.extend([every.setdefault(each, len(every)) for each in some])
+        topic_of, group_of = (np.array(known, np.int32)[of] for known, of in zip(self._numbers, found[:2], strict=True))
+        have_group = np.unique(found[0][found[2] == 1]).tolist()
+        return topic_of, group_of, filter(None, map(self._texts.__getitem__, have_group))
 
 
 def _ordered(numbers: Mapping[str, int], of: "array[int]") -> tuple[list[str], _Ints]:
@@ -539,24 +589,16 @@ def _take(text: bytes, is_begun: bool, found: _Found) -> tuple[EntriesStatus, in
     names, counts = np.empty((room, 2), np.int64), np.empty(room, np.int64)
     queues = np.empty((2, len(text) // _SHORTEST_QUEUE + 1), np.int64)
     status, at, entries, rows = take_entries(text, is_begun=is_begun, names=names, counts=counts, queues=queues)
+    taken = counts[:entries], queues[0, :rows], queues[1, :rows]
+    if text.isascii() and b"\\" not in text:  # almost always: each byte is a character
+        found.add_plain(text, names[:entries], *taken)
+        return status, at
     try:
-        texts = _texts(text, names[:entries].tolist())
+        texts = [_text(text[start:stop]) for start, stop in names[:entries].tolist()]
     except ValueError:
         return EntriesStatus.ODD, 0
-    found.add_texts(texts, counts[:entries], queues[0, :rows], queues[1, :rows])
+    found.add_texts(texts, *taken)
     return status, at
-
-
-def _texts(text: bytes, bounds: list[list[int]]) -> list[str]:
-    """Strings of JSON, given where what is between their quotes begins and ends.
-
-    Raises:
-        ValueError: one has an unknown escape.
-    """
-    if text.isascii() and b"\\" not in text:  # almost always: each byte is a character
-        plain = text.decode("ascii")
-        return [plain[start:stop] for start, stop in bounds]
-    return [_text(text[start:stop]) for start, stop in bounds]
 
 
 def _text(stored: bytes) -> str:
@@ -571,3 +613,7 @@ def _text(stored: bytes) -> str:
 
 def _longs(values: Iterable[int]) -> _Longs:
     return np.fromiter(values, np.int64)
+
+
+def _ints(values: Sequence[int]) -> _Ints:
+    return np.array(values, np.int32)

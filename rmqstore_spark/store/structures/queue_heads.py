@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import find_queue_files, read_queue_ends, read_queue_heads, read_queue_parts
+from native_io import find_queue_files, list_queue_ids, read_queue_ends, read_queue_heads, read_queue_parts
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE, QueueBlock
 from rmqstore_spark.store.format.stretches import numbers_in
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, OnlyFile, Queue, path_of_file
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, path_of_file
 
 _NOWHERE = -1  # in place of a position in a file
 _SHORT = 205  # units: they fill the first block of a disk, after which a short queue is a hole
+_IDS_AT_ONCE = 64 * 1024  # queueIds of topics whose directories are listed together
 QUEUES_AT_ONCE = 512  # their units and what each stands for are 8 MB
 
 _Longs = npt.NDArray[np.int64]
@@ -66,10 +67,27 @@ def queue_ends(
         files.count(requests, nbytes)
     for queue, (start, size, allocated, *_, is_known) in zip(queues, found.tolist(), strict=True):
         if is_known:
-            queue.know_file(OnlyFile(start, size, allocated))
+            queue.know_file(start, size, allocated)
     first, last = (QueueBlock.of(units).only(slice(which, None, 2)) for which in (0, 1))
     first.numbers, last.numbers = first.queue_offsets, last.queue_offsets = found[:, 3].copy(), found[:, 4].copy()
     return QueueEnds(first, last, found[:, 5] == 1, found[:, 2], found[:, 6] == 1, places)
+
+
+def queue_ids(topics: Sequence[str], files: Files) -> list[list[int] | None]:
+    """The queueIds that are names in each of some topics' directories, in no order; None where a directory has to be
+    listed in another way."""
+    found: list[list[int] | None] = [None] * len(topics)
+    ids, at = np.empty(_IDS_AT_ONCE, np.int32), 0
+    while at < len(topics) and files.are_paths_the_systems:
+        counts = np.zeros(len(topics) - at, np.int64)
+        listed = list_queue_ids(_listed(topics[at:]), counts, ids)
+        ends = np.cumsum(np.maximum(counts[:listed], 0))
+        every, start = ids[: ends[-1] if listed else 0].tolist(), 0
+        for count, end in zip(counts[:listed].tolist(), ends.tolist(), strict=True):
+            found[at] = every[start:end] if count >= 0 else None
+            at, start = at + 1, end
+        at += listed == 0  # it has more queues than there is room for
+    return found
 
 
 def find_files(queues: Sequence[Queue], files: Files) -> None:
@@ -80,7 +98,7 @@ def find_files(queues: Sequence[Queue], files: Files) -> None:
     find_queue_files(_listed([queue.directory for queue in some]), found)
     for queue, (start, size, allocated) in zip(some, found.tolist(), strict=True):
         if start >= 0:
-            queue.know_file(OnlyFile(start, size, allocated))
+            queue.know_file(start, size, allocated)
 
 
 def count_units(queues: Sequence[Queue], files: Files) -> int:
@@ -179,10 +197,10 @@ def _read(queues: Sequence[Queue], width: int, files: Files) -> tuple[_Longs, by
         files.count(requests, nbytes)
     for queue, (start, size, allocated, read, *_) in zip(queues, heads.tolist(), strict=True):
         if read >= 0:
-            queue.know_file(OnlyFile(start, size, allocated))
+            queue.know_file(start, size, allocated)
     return heads, buffer
 
 
-def _listed(paths: list[str]) -> bytes:
+def _listed(paths: Sequence[str]) -> bytes:
     """Paths as the kernel takes them: each followed by a NUL byte."""
     return os.fsencode("\0".join([*paths, ""]))

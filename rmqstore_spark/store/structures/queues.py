@@ -17,6 +17,7 @@ from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.batch_queue import BatchQueue
 from rmqstore_spark.store.structures.consumequeue import Queue, QueueName, names_in
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path
+from rmqstore_spark.store.structures.queue_heads import queue_ids
 
 if TYPE_CHECKING:
     from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # The forms of queues besides the simple one, each in a directory of its own (Queue.directory_name).
 FORMS: tuple[type[Queue], ...] = (BatchQueue,)
 
+_TOPICS_AT_ONCE = 512  # whose directories are listed together
 _PAGE = 4096  # bytes: the least that a disk has or lacks of a file
 
 
@@ -331,14 +333,21 @@ def _units_in(queue: Queue) -> int:
 
 
 def _queues(directory: str | None, files: Files, made: type[Queue]) -> Iterator[Queue]:
-    """The queues in a directory, by topic."""
+    """The queues in a directory, by topic. The first ones come early."""
     if directory is None:
         return
     topics = names_in(directory, files)
     progress = Progress(f"listing queues in {directory}", len(topics), "topics")
-    for topic in topics:
-        yield from _queues_of(os.path.join(directory, topic), topic, files, made)
-        progress.add()
+    at, count = 0, 1
+    while some := topics[at : at + count]:
+        paths = [f"{directory}{os.sep}{topic}" for topic in some]
+        for topic, path, ids in zip(some, paths, queue_ids(paths, files), strict=True):
+            if ids is None:
+                yield from _queues_of(path, topic, files, made)
+            else:
+                yield from [made(f"{path}{os.sep}{name}", topic, int(name), files) for name in sorted(map(str, ids))]
+        progress.add(len(some))
+        at, count = at + count, min(2 * count, _TOPICS_AT_ONCE)
 
 
 def _queues_of(directory: str, topic: str, files: Files, made: type[Queue]) -> list[Queue]:
