@@ -236,6 +236,12 @@ def queue_bounds(
         yield from map(found.bounds, range(len(found)))
 
 
+def ask_for_ends(store: Snapshot, queues: list[Queue]) -> None:
+    """Where requests take long, have those begin that the bounds of queues need first. Nobody waits for the answers, or
+    is told what fails: whoever asks again is."""
+    _begun(store.files, queues, UnitNumbers.nothing(len(queues)), 0)
+
+
 def many_bounds(store: Snapshot, queues: list[Queue], asked: UnitNumbers | None = None) -> ManyBounds:
     """queue_bounds() in columns.
 

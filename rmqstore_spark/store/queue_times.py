@@ -47,6 +47,7 @@ class QueueTimes:
         self._store = store
         self._queues: dict[tuple[str, int], Queue] = {}
         self._late: dict[tuple[int, int, int], int] = {}  # answers of _first_late(), for queues that are alike
+        self._borders: dict[int, int] = {}  # by a time (ms), the start of the segment that the last of them names
 
     def first_from_each(self, bounds: list[QueueBounds], time: int) -> list[int]:
         """first_from() of many queues."""
@@ -94,6 +95,8 @@ class QueueTimes:
         asked = ((each.first.position, each.last.position + 1) for each in bounds if each.first and each.last)
         pieces = {piece for ends in set(asked) for piece in self._store.times.pieces(*ends)}
         starts = {(found[0], found[-1]): found for piece in pieces if (found := self._starts_in(piece))}
+        longest = max(starts.values(), key=len, default=[])  # where its search ends, those of others mostly end
+        self._first_late(longest, -(-time // 1000))
         self._store.files.schedule.mapped(lambda some: self._first_late(some, -(-time // 1000)), starts.values())
 
     def at(self, topic: str, queue_id: int, offset: int) -> int | None:
@@ -185,7 +188,11 @@ class QueueTimes:
         if not starts:
             return 0
         if (name := (starts[0], starts[-1], time)) not in self._late:
-            found = self._store.files.schedule.partition_point(0, len(starts), lambda index: not is_late(index))
+            found = bisect.bisect_left(starts, self._borders.get(time, starts[0]))
+            if (found < len(starts) and not is_late(found)) or (found > 0 and is_late(found - 1)):
+                found = self._store.files.schedule.partition_point(0, len(starts), lambda index: not is_late(index))
+            if found < len(starts):
+                self._borders[time] = starts[found]
             self._late[name] = found
         return self._late[name]
 

@@ -86,7 +86,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["plan of a scan", "topics", "offsets", "show", "stream from a group"])
+@pytest.mark.parametrize("name", ["plan of a scan", "topics", "offsets", "show"])
 def test_rounds_do_not_grow(large: Path, name: str) -> None:
     """Beyond the rounds of a small store there are no more than so many requests at a time take."""
     with remote.InRounds() as storage:
@@ -95,6 +95,16 @@ def test_rounds_do_not_grow(large: Path, name: str) -> None:
     print(f"{name}: {storage.rounds} rounds, {storage.lists} lists, {requests} requests")
     assert storage.rounds <= 12 + requests / 256
     assert requests <= 3000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["offsets at a time", "stream from a group"])
+def test_places_in_queues_take_few_rounds(large: Path, name: str) -> None:
+    """Five of them are 1,200 queues, 256 at a time."""
+    with remote.InRounds() as storage:
+        remote_work.WORK[name](storage.uri(large))
+    print(f"{name}: {storage.rounds} rounds, {storage.lists} lists, {len(storage.asked)} requests")
+    assert storage.rounds <= 12
 
 
 @pytest.mark.slow

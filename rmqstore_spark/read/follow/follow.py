@@ -28,7 +28,7 @@ from rmqstore_spark.read.follow.edge import (
     past_mended,
 )
 from rmqstore_spark.read.follow.stream_offset import Queue, StoreOffset, StreamOffset
-from rmqstore_spark.read.follow.stream_start import check_word, start_of_new, starts_of
+from rmqstore_spark.read.follow.stream_start import ask_for_starts, check_word, start_of_new, starts_of
 from rmqstore_spark.read.pieces.task import Range, Task
 from rmqstore_spark.read.plan.check_names import check_queues, check_topics
 from rmqstore_spark.read.plan.planner import plan_parts
@@ -107,8 +107,10 @@ class Follower:
         """
         read = self._options.read
         # A store without a log joins when it has one.
-        roots = [store.root for store in open_stores(read, self._files) if store.segments]
+        opened = [store for store in open_stores(read, self._files) if store.segments]
+        roots = [store.root for store in opened]
         self._refuse_copies(roots)
+        ask_for_starts(opened, self._options)
         reached = {root: self._edge(root, None).look() for root in roots}
         # Opened after the look: their queues must know the messages that were seen.
         self._files = self._files.fresh()

@@ -2,8 +2,9 @@
 
 import functools
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from rmqstore_spark.errors import OptionError, one_line
 from rmqstore_spark.query.option_values import EARLIEST, LATEST, GroupOffsets, Offsets
@@ -15,10 +16,14 @@ from rmqstore_spark.read.plan.groups import of_group, refuse_unread
 from rmqstore_spark.read.plan.prune import first_in_time, ranges_of
 from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.queue_bounds import queue_bounds
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.message_headers import headers_of
+from rmqstore_spark.store.queue_bounds import ask_for_ends, queue_bounds
 from rmqstore_spark.store.queue_ends import queued_messages
 from rmqstore_spark.store.queue_log import QueueLog
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue as ConsumeQueue
+from rmqstore_spark.store.structures.many_headers import Place
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 log = logging.getLogger(__name__)
@@ -48,6 +53,18 @@ def starts_of(stores: dict[Snapshot, Reached], options: StreamOptions) -> dict[s
     if start == "earliest":
         return {store.root: _since(store, reached, since) for store, reached in stores.items()}
     return {store.root: _start_of_named(store, reached, start, options) for store, reached in stores.items()}
+
+
+def ask_for_starts(stores: Iterable[Snapshot], options: StreamOptions) -> None:
+    """Where requests take long, have those begin that starts_of() needs for queues, while the log's end is looked for
+    and the stores are opened anew: what does not change meanwhile is not asked for again."""
+    start = options.start
+    for store in stores:
+        if isinstance(start, GroupOffsets) and store.files.is_slow:
+            topics = sorted({topic for group, topic in store.consumer_offsets if group == start.group})
+            queues = [queue for topic in topics for queue in store.queues.all_of_topic(topic)]
+            selection = options.read.selection
+            ask_for_ends(store, [each for each in queues if selection.queue(each.topic, each.queue_id) is not None])
 
 
 def start_of_new(
@@ -171,32 +188,50 @@ def _first_unit(
     first = StoreOffset(*reached)
     some = [queue for topic in among for queue in store.queues.all_of_topic(topic)]
     some = [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
-    starting = functools.partial(_starting_unit, store, starts)
-    bounds = queue_bounds(store, some)
-    # Where requests take long, all queues are asked, side by side, even if the first one tells that it is of no use.
-    for unit in store.files.schedule.mapped(starting, bounds) if store.files.is_slow else map(starting, bounds):
-        if unit is None:
+    starting, bounds = functools.partial(_starting_unit, starts), queue_bounds(store, some)
+    found: Iterable[_Starting] = map(starting, bounds)
+    position: Callable[[_Starting], int | None] = functools.partial(_position_of, store)
+    if store.files.is_slow:
+        # All queues are asked, side by side, even if the first one tells that it is of no use; then the log, for all.
+        found = store.files.schedule.mapped(starting, bounds)
+        units = (unit for _, unit in found if isinstance(unit, QueueUnit))
+        headers_of(store, [Place(unit.position, unit.size) for unit in units])
+        positions: Iterable[int | None] = store.files.schedule.mapped(position, found)
+    else:
+        positions = map(position, found)
+    for at in positions:
+        if at is None:
             return None
-        if unit != _NO_UNIT and unit < first.position:
-            first = StoreOffset(unit)
+        if at != _NO_UNIT and at < first.position:
+            first = StoreOffset(at)
     return first
 
 
-def _starting_unit(store: Snapshot, starts: Mapping[Queue, int], bounds: QueueBounds) -> int | None:
-    """The physical offset of the message that a queue starts at, _NO_UNIT where it starts behind its end; None if
-    unknown."""
+def _starting_unit(starts: Mapping[Queue, int], bounds: QueueBounds) -> "_Starting":
+    """The unit that a queue starts at, _NO_UNIT where it starts behind its end; None if unknown."""
     queue = bounds.queue
     offset = starts.get((queue.topic, queue.queue_id))
     if offset is None:
-        return None
+        return _Starting(queue, None)
     if offset >= bounds.end and not _is_in_last(bounds, offset):
-        return _NO_UNIT
+        return _Starting(queue, _NO_UNIT)
     unit = queue.unit(queue.number_with(offset))
-    if unit is None or unit.queue_offset > offset:
-        return None
+    return _Starting(queue, None if unit is None or unit.queue_offset > offset else unit)
+
+
+def _position_of(store: Snapshot, starting: "_Starting") -> int | None:
+    """The physical offset of the message that a queue starts at, or _NO_UNIT; None if it is not surely live."""
+    queue, unit = starting
+    if not isinstance(unit, QueueUnit):
+        return unit
     if store.log.evidence(queue, unit.queue_offset, unit, may_walk_far=True) is not Evidence.LIVE:
         return None
     return unit.position
+
+
+class _Starting(NamedTuple):
+    queue: ConsumeQueue
+    unit: QueueUnit | int | None
 
 
 def _is_in_last(bounds: QueueBounds, offset: int) -> bool:
