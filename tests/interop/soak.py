@@ -59,6 +59,7 @@ class Soak:
         self._broker = ExpiringBroker(version, self.root, directory / "home", SIZES)
         self._client: Client | None = None
         self._query = Query(self.root, clock=RealClock(), startingOffsets="earliest")
+        self._begin = 0  # what lay before has expired
         self.acked: set[str] = set()
         self.ours: set[bytes] = set()
         self.done: Counter[str] = Counter()
@@ -103,7 +104,8 @@ class Soak:
 
     def _take_acks(self) -> None:
         assert self._client is not None
-        self.acked |= {record["offsetMsgId"] for record in [*self._client.seen] if record["kind"] == "ack"}
+        acks = [record["offsetMsgId"] for record in [*self._client.seen] if record["kind"] == "ack"]
+        self.acked |= {each for each in acks if _place(each) >= self._begin}
 
     def _send(self) -> None:
         """And read meanwhile."""
@@ -154,9 +156,9 @@ class Soak:
         while self._broker.is_expiring():
             assert time.monotonic() < end
             self._read_meanwhile()
-        begin = self._broker.segments()[0]
-        self.acked = {each for each in self.acked if int(each[-16:], 16) >= begin}  # an id ends with its place
-        self.ours = {body for body in self.ours if places[body] >= begin}
+        self._begin = self._broker.segments()[0]
+        self.acked = {each for each in self.acked if _place(each) >= self._begin}
+        self.ours = {body for body in self.ours if places[body] >= self._begin}
 
     def _read_meanwhile(self) -> None:
         """While segments are deleted: nothing is there twice, or the read says that they are gone."""
@@ -250,8 +252,7 @@ class Soak:
         self._query.run(is_limited=False)
         rows = self._query.rows
         assert rows[len(rows) - len(truth) :] == truth
-        begin = min(self._broker.segments(), default=0)
-        assert all(row["commitLogOffset"] < begin for row in rows[: len(rows) - len(truth)])
+        assert all(row["commitLogOffset"] < self._begin for row in rows[: len(rows) - len(truth)])
 
     def _select(self) -> None:
         truth = reading.read(self.root)
@@ -268,6 +269,11 @@ class Soak:
         ]
         options, is_wanted = self._rng.choice(kinds)
         assert self._rows(**options) == [each for each in truth if is_wanted(each)], options
+
+
+def _place(offset_msg_id: str) -> int:
+    """In the log."""
+    return int(offset_msg_id[-16:], 16)
 
 
 def _counted(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:
