@@ -198,12 +198,15 @@ class InRounds(Directory):
             self._changed.wait_for(lambda: self.rounds > now)
 
     def _answer(self) -> None:
+        idle = 0  # looks in a row: a thread that waits for Python's lock seems idle in one
         while not self._is_over:
             waiting, cpu = self._waiting, time.process_time() - time.thread_time()
             time.sleep(0.002)
             is_idle = time.process_time() - time.thread_time() - cpu < 0.0002 and not self._is_busy()
             with self._changed:
-                if waiting and waiting == self._waiting and is_idle:
+                idle = idle + 1 if waiting and waiting == self._waiting and is_idle else 0
+                if idle == 2:
+                    idle = 0
                     self.rounds += 1
                     self._waiting = 0
                     self._changed.notify_all()
