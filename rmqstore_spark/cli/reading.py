@@ -15,7 +15,7 @@ from rmqstore_spark.cli.base64_columns import Base64Columns
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.query.option_texts import required
-from rmqstore_spark.query.options import MESSAGES, ReadOptions, parse_options
+from rmqstore_spark.query.options import MESSAGES, ReadOptions, of_stores, parse_options
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.store_options import options_by_store
 from rmqstore_spark.read.plan.stores import files_of, open_stores
@@ -42,7 +42,7 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
     if name == MESSAGES:
         from rmqstore_spark.api import Store
 
-        reader = Store(paths).messages(**asked.given)  # type: ignore[arg-type]
+        reader = Store(paths, **of_stores(asked.given)).messages(**asked.given)  # type: ignore[arg-type]
         return asked.of(reader.schema, iter(reader))
     options = _options(paths, {**asked.given, "table": name})
     return asked.of(schema_of(table_of(options), options.columns), table_batches(options))

@@ -28,12 +28,12 @@ class LogView:
 
     Args:
         root: the store directory.
-        commitlogs: the directories of its commitlog; None: the usual ones.
+        commitlogs: the directories that its commitlog has files in.
         files: reaches files, and counts requests and bytes.
         moment: when the check began.
     """
 
-    def __init__(self, root: str, commitlogs: list[str] | None, files: Files, moment: Moment) -> None:
+    def __init__(self, root: str, commitlogs: list[str], files: Files, moment: Moment) -> None:
         self._where = root, files, commitlogs
         self.moment = moment
         self._split_points = SplitPoints()
@@ -54,7 +54,7 @@ class LogView:
     def start_now(self) -> int:
         """The first physical offset that has not expired by now."""
         _, files, commitlogs = self._where
-        return first_segment(commitlogs or [], files)
+        return first_segment(commitlogs, files)
 
     @property
     def end(self) -> int:
@@ -147,9 +147,9 @@ class LogView:
                     yield run
 
 
-def commitlogs_of(store: Snapshot) -> list[str] | None:
-    """The directories of a store's commitlog; None where no file tells, and so the usual ones count."""
-    return list(dict.fromkeys(os.path.dirname(segment.path) for segment in store.layout.segments)) or None
+def commitlogs_of(store: Snapshot) -> list[str]:
+    """The directories that a store's commitlog has files in: none where it is empty."""
+    return list(dict.fromkeys(os.path.dirname(segment.path) for segment in store.layout.segments))
 
 
 def _is_queued(header: Header) -> bool:

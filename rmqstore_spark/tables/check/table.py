@@ -72,7 +72,7 @@ _Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | Ends | Queue
 class Part:
     """One task's part of a check: of a store with its commitlog in these directories, as it was at a moment."""
 
-    commitlogs: list[str] | None
+    commitlogs: list[str]
     moment: Moment
     work: _Work
 
