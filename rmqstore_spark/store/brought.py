@@ -35,6 +35,7 @@ BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under 
 _PLACE, _PLACE_SIZE = FORMAT["AT_PHYSICAL_OFFSET"], 8  # of the physicalOffset in a message
 _MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC_V1", "MAGIC_V2"))
 _MAGIC, _MAGIC_AT = _MAGICS[0][:3], 4  # what both begin with
+_BEFORE_OWN_MAGIC = _MAGIC_AT + len(_MAGICS[0]) - 1  # bytes of a message in which there is no whole magic
 _MOST_IN_BATCH = (1 << 15) - 1  # messages
 _ALL = (1 << 63) - 1
 _BUDGET = Budget(64 * 1024, 16 * 1024 * 1024)
@@ -391,9 +392,10 @@ class Brought:
                     return
                 if header is None:
                     is_last = between.after is None and after == between.stop
-                    # What follows the last message is no part of the log, unless a reader would take it for one.
-                    is_half = _looks_whole(reader, at) if is_last else self._is_half(at, after, missing, claims)
-                    yield at, after, None, is_half
+                    # What follows the last message is no part of the log, unless a reader would take it for one. Nor
+                    # may it elsewhere, though a unit leads to its first half.
+                    is_half = (is_last or missing is not None) and _looks_whole(reader, at)
+                    yield at, after, None, is_half or (not is_last and self._is_half(at, after, missing, claims))
                     continue
                 is_again = self._is_own(header) and self._is_again(header, between, missing, kept_ones)
                 kept_ones.add(header.queue_offset)
@@ -659,8 +661,9 @@ def whole_at(reader: SegmentReader, at: int, end: int) -> Header | None:
         return None
     after = at + header.size
     is_followed = after == end or reader.header(after) is not None
-    is_half = _goes_on_in_head(reader, at, after) if is_followed else _has_head(reader, at + 1, after, end)
-    return None if is_half or _contradicts_itself(reader, header) else header
+    if _goes_on_in_head(reader, at, after, end) or (not is_followed and _has_head(reader, at + 1, after, end)):
+        return None
+    return None if _contradicts_itself(reader, header) else header
 
 
 def _looks_whole(reader: SegmentReader, at: int) -> bool:
@@ -678,12 +681,13 @@ def _contradicts_itself(reader: SegmentReader, header: Header) -> bool:
     return next(reader.select(header.position, header.position + header.size, chosen), None) is None
 
 
-def _goes_on_in_head(reader: SegmentReader, start: int, stop: int) -> bool:
+def _goes_on_in_head(reader: SegmentReader, start: int, stop: int, end: int) -> bool:
     """Does the text after the body of what looks like a message go on in another one's head? Two halves may by chance
-    be as long as the first one's message. The magic is no text."""
+    be as long as the first one's message, or longer; then only the first bytes of the head may be in the text, and the
+    head may lack its end, where its place is. The magic is no text."""
     head = bytes(reader.seen(start, LONGEST_HEAD)).ljust(LONGEST_HEAD, b"\0")
     text = start + body_end(memoryview(head))
-    found = bytes(reader.seen(text, stop - text))
+    found = bytes(reader.seen(text, min(stop + _BEFORE_OWN_MAGIC, end) - text))
     return any(magic in found for magic in _MAGICS)
 
 

@@ -7,6 +7,8 @@ that starts goes on after the last unit of the queue, behind the last byte of it
     t  the same, and another one's half of it in the same file, which together are as long as it
     n  units without messages: those of a file that was full; the broker goes on with the messages after them
     f  units of a full file with some of their messages, and half of the next one
+    u  units of a full file and half of their first message, and then the same of another one, whose half goes on where
+        the first half ends, to that message's end or beyond
     K, H  as k and h, before any unit
     c  a loss of power, which cuts the last file of units within a unit; all units after it are no multiple of 20 bytes
         from the beginning, also in the files after this one
@@ -70,9 +72,9 @@ class KilledQueue:
             count: of messages; drawn if None.
         """
         rng, first = self._rng, self._number
-        if kind in "nf" and first:
+        if kind in "nfu" and first:
             units = rng.randint(1, 4)
-            messages = 0 if kind == "n" else rng.randrange(units)
+            messages = rng.randrange(units) if kind == "f" else 0
         else:
             messages = rng.randint(1, 9) if count is None else count
             units = {"o": messages, "K": 0, "H": 0}.get(kind, rng.randint(0, messages))
@@ -95,6 +97,9 @@ class KilledQueue:
             self._bring(half[: rng.choice(sizes)])
         for at, number in claims:
             self._claim(at, number)
+        if kind == "u" and first:
+            self._bring_halves(first, first + units)
+            units += 1
         self._number += units
         if kind == "c" and self._units_end > self._units_start:
             self._cut(rng.randint(1, min(self._units_end - self._units_start, rng.choice([19, 70]))))
@@ -106,7 +111,7 @@ class KilledQueue:
         Args:
             is_killed: whether there is none, if the last one has brought the messages of its units.
         """
-        if not is_killed or not self.events or self.events[-1][0] in "nf":
+        if not is_killed or not self.events or self.events[-1][0] in "nfu":
             self.step("o", max({self._number, *self.whole}) + 1 - self._number)
         for path in (*self.log.iterdir(), *self.queue.iterdir()):
             os.utime(path, (LONG_AGO, LONG_AGO))
@@ -117,6 +122,14 @@ class KilledQueue:
             {**reference.decode_unit(self.units[number], 0), "commitLogOffset": None, "offsetMsgId": None}
             for number in sorted(self.whole)
         ]
+
+    def _bring_halves(self, number: int, other: int) -> None:
+        """The halves of two messages, the second one after its unit."""
+        missing = self._rng.randint(8, 60)
+        self._bring(self._placed(number)[:-missing])
+        self._claim(self._next, other)
+        if self._size < self._file_size:
+            self._bring(self._placed(other)[: missing + self._rng.choice([0, self._rng.randrange(40)])])
 
     def _placed(self, number: int) -> bytes:
         unit = self.units[number]
