@@ -352,18 +352,13 @@ def _groups(store: Snapshot, facts: QueueFacts) -> list[GroupSummary]:
     rows = consumed(store)
     progress = Progress(store, rows, facts)
     parts: dict[str, slice] = {}  # of the rows: those of a group are side by side
-    groups: list[GroupSummary] = []
+    topics: dict[str, list[str]] = {}
     for group, names in rows.names.of_groups():
-        parts[group] = part = slice(*rows.bounds[[names.start, names.stop]].tolist())
-        groups.append(GroupSummary(group, [topic for _, topic in rows.names[names]], _lag(progress, part), None))
+        parts[group] = slice(*rows.bounds[[names.start, names.stop]].tolist())
+        topics[group] = [topic for _, topic in rows.names[names]]
+    lags = progress.lags(list(parts.values()))
+    groups = [GroupSummary(group, topics[group], lag, None) for group, lag in zip(parts, lags, strict=True)]
     groups.sort(key=lambda each: (-each.lag, each.group))
     worst, others = groups[:GROUPS_TIMED], groups[GROUPS_TIMED:]
     longest = progress.longest([parts[each.group] for each in worst])
     return [*(replace(each, lag_millis=millis) for each, millis in zip(worst, longest, strict=True)), *others]
-
-
-def _lag(progress: Progress, rows: slice) -> int:
-    """The messages that all of some rows are behind. A sum in Python, as those of offsets that are nonsense may not fit
-    an int64."""
-    some = (progress.of(piece) for piece in progress.consumed.pieces(rows))
-    return sum(sum(np.where(each.are_known, np.maximum(each.lag, 0), 0).tolist()) for each in some)

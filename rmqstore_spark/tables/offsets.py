@@ -28,6 +28,7 @@ _OF_TIMES = {"lastConsumedTimestamp", "lagMillis"}
 
 _TIMED_AT_ONCE = 1024 * 1024  # rows whose times are looked up together
 _MOST_QUEUE_ID = (1 << 32) - 1
+_LOW_HALF = (1 << 32) - 1  # of a number
 
 _Longs = npt.NDArray[np.int64]
 _Ints = npt.NDArray[np.int32]
@@ -175,6 +176,23 @@ class Progress:
         queues = [queue for queue in facts.queues if queue is not None]
         before = Before(self.consumed, rows, queues)
         return before.times(times_of(self._store, queues, before.numbers))
+
+    def lags(self, parts: list[slice]) -> list[int]:
+        """For each of some parts of the rows, which follow each other, the messages that all of its rows are behind.
+        Sums are Python's, of two halves of each number: those of offsets that are nonsense may not fit an int64."""
+        bounds = np.array([part.start for part in parts] + [part.stop for part in parts[-1:]], np.int64)
+        lags = [0] * len(parts)
+        for piece in self.consumed.pieces(slice(*bounds[[0, -1]].tolist())) if parts else ():
+            some = self.of(piece)
+            behind = np.where(some.are_known, np.maximum(some.lag, 0), 0)
+            first, stop = np.searchsorted(bounds, (piece.start + 1, piece.stop)).tolist()
+            at = np.clip(bounds[first - 1 : stop + 1] - piece.start, 0, len(behind))
+            high, low = (
+                np.diff(np.append(0, np.cumsum(half))[at]).tolist() for half in (behind >> 32, behind & _LOW_HALF)
+            )
+            for number, (upper, lower) in enumerate(zip(high, low, strict=True), first - 1):
+                lags[number] += (upper << 32) + lower
+        return lags
 
     def longest(self, parts: list[slice]) -> list[int | None]:
         """For each of some parts of the rows the longest of the times from the last consumed message to the last

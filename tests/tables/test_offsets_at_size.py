@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from oracle.stores import StoreBuilder
 
@@ -19,6 +21,8 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures import config as config_module
 from rmqstore_spark.store.structures import consumer_offsets
 from rmqstore_spark.tables import offsets
+from rmqstore_spark.tables.offsets import Progress, Some, consumed
+from rmqstore_spark.tables.queues import queue_facts
 
 QUEUES, MESSAGES = 12, 1200
 
@@ -103,6 +107,41 @@ def test_summary_times_the_groups_that_lag_most(tmp_path: Path, rng: random.Rand
         own = [row for row in rows if row["group"] == group.group]
         assert (group.topics, group.lag) == (["T"], sum(row["lag"] for row in own))
         assert group.lag_millis == (max(row["lagMillis"] for row in own) if at < GROUPS_TIMED else None)
+
+
+def test_lags_of_many_groups_are_worked_out_together(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = built(tmp_path, rng)
+    asked: list[slice] = []
+    of = Progress.of
+
+    def noted(self: Progress, rows: slice) -> Some:
+        asked.append(rows)
+        return of(self, rows)
+
+    monkeypatch.setattr(Progress, "of", noted)
+    counts = []
+    for groups in (GROUPS_TIMED, 10 * GROUPS_TIMED):
+        consume(tmp_path, groups, times)
+        asked.clear()
+        assert len(summarize(Snapshot.find(str(tmp_path), Files())).groups) == groups
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
+
+
+def test_lags_that_fit_no_int64(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of groups that do not end with a piece of the rows; the first row is of none of those that are asked about."""
+    consume(tmp_path, 5, built(tmp_path, rng))
+    store = Snapshot.find(str(tmp_path), Files())
+    facts = replace(queue_facts(store), end=np.full(QUEUES, (1 << 63) - 1))
+    progress = Progress(store, rows := consumed(store), facts)
+    parts = [slice(1, QUEUES), *(slice(group * QUEUES, (group + 1) * QUEUES) for group in range(1, 5))]
+    expected = [sum((1 << 63) - 1 - offset for offset in rows.offsets[part].tolist()) for part in parts]
+    for at_once in (7, 1000):
+        monkeypatch.setattr(consumer_offsets, "ROWS_AT_ONCE", at_once)
+        assert progress.lags(parts) == expected
+    assert progress.lags([]) == []
 
 
 @pytest.mark.parametrize("is_lacking", [False, True])

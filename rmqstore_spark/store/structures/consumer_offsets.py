@@ -181,7 +181,9 @@ class ConsumerOffsets(Mapping[tuple[str, str], dict[int, int]]):
 
     def names_of(self, rows: slice) -> _Longs:
         """For each of some rows the index of its group and topic."""
-        return np.searchsorted(self.bounds, np.arange(rows.start, rows.stop), side="right") - 1
+        first, stop = np.searchsorted(self.bounds, (rows.start + 1, rows.stop)).tolist()
+        bounds: _Longs = np.clip(self.bounds[first - 1 : stop + 1], rows.start, rows.stop)
+        return np.repeat(np.arange(first - 1, stop), np.diff(bounds))
 
     def pieces(self, rows: slice | None = None, at_once: int | None = None) -> Iterator[slice]:
         """All rows, or some, a piece at a time: what is worked out for each then takes no more memory where there are
