@@ -46,6 +46,9 @@ def test_a_commitlog_elsewhere(source: Path, tmp_path: Path) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert f"expected a directory outside {log}" in ran.err
     assert not (log / "target").exists()
+    (tmp_path / "empty").mkdir()
+    ran = run("salvage", "--store-path-commit-log", tmp_path / "empty", source, tmp_path / "salvaged")
+    assert (ran.code, "has 0 messages" in ran.err) == (1, True), ran.err
 
 
 def test_salvage(source: Path, tmp_path: Path) -> None:
