@@ -20,10 +20,11 @@ from support.following import Clock, Query, stream_options
 from support.writing import some_rows, write
 
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, OptionError, RmqStoreError
-from rmqstore_spark.read.follow.edge import Edge, Reached
+from rmqstore_spark.read.follow.edge import Edge, Reached, place_after
 from rmqstore_spark.read.follow.follow import Follower
 from rmqstore_spark.read.follow.stream_offset import VERSION, stream_offset
 from rmqstore_spark.store.io.files import FIRST_BYTE, Files
+from rmqstore_spark.store.snapshot import Snapshot
 
 Row = dict[str, Any]
 DATA = Path(__file__).parents[1] / "data"
@@ -605,6 +606,17 @@ def test_looks_are_few(tmp_path: Path) -> None:
 
 
 # ---- offsets
+
+
+def test_a_place_after_no_message_is_told(tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path)
+    builder.append(topic="T", queue_id=0)
+    builder.close()
+    store = Snapshot.find(str(tmp_path), Files())
+    with store.reader(store.segments[0]) as reader:
+        assert place_after(reader, 0).position == builder.messages[0].size
+        with pytest.raises(DamagedStoreError, match="expected a message at commitLogOffset 1, found none"):
+            place_after(reader, 1)
 
 
 def test_an_older_checkpoint_still_starts() -> None:

@@ -18,6 +18,9 @@ from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, OptionError, RmqStoreError
 from rmqstore_spark.read.follow.stream_offset import stream_offset
 from rmqstore_spark.read.follow.tier import follower_of
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.logs import find_logs
+from rmqstore_spark.store.tiered_log import TieredLog
 
 Row = dict[str, Any]
 Message = tuple[str, int, int, bytes]
@@ -305,6 +308,20 @@ def test_damage(tmp_path: Path) -> None:
     assert query.run() == []
     one.finish()
     assert [row["queueOffset"] for row in query.run()] == [8]
+
+
+def test_a_damaged_last_message_is_over(tmp_path: Path) -> None:
+    """It never becomes one: the log ends behind it, where the next message comes."""
+    (one,) = begin(tmp_path, {("A", 0): 5})
+    last = one.files[1]
+    data = bytearray(last.read_bytes())
+    size = len(data) // 2
+    data[size + 4] ^= 1  # the magic
+    last.write_bytes(data)
+    (log,) = find_logs(str(tmp_path), Files())
+    assert isinstance(log, TieredLog)
+    end, message = log.whole_to(0)
+    assert (end, message and message.queue_offset) == (one.next, 3)
 
 
 def test_hole(tmp_path: Path) -> None:

@@ -298,6 +298,7 @@ def test_what_a_node_had_noted(tmp_path: Path, rng: random.Random, caplog: pytes
             assert f"{last - committed} behind committedIndex {committed}, {max(last - end, 0)} behind" in told[0]
             assert row is not None
             assert (row["severity"], row["count"]) == ("info", last - committed)
+            assert row["expected"] == f"committedIndex {last}"
             assert "may be taken back" in str(explanation(str(builder.root), {}))
         kept = {e.position + dledger.HEADER.size for e in entries if e.unit and e.number <= committed}
         kept |= {position for position in everything if position < entries[0].position}

@@ -14,7 +14,8 @@ import pytest
 from oracle import golden, reference, stores
 
 from native_io import java_hash
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.store.geometry import index_geometry
 from rmqstore_spark.store.io.files import Files, Prices
 from rmqstore_spark.store.structures.indexfile import (
     DEFAULT_SLOTS,
@@ -809,3 +810,20 @@ def test_slots_are_found_where_items_are_left_over(rng: random.Random, tmp_path:
         found = IndexFile.open(str(path), Files(), may_read_all=True)
         assert found is not None
         assert (found.slots, found.items) == (slots, capacity), (counted, slots, capacity)
+
+
+def test_storage_that_fails_leaves_the_numbers_of_a_file_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is not passed over as a broken one."""
+    builder = stores.StoreBuilder(tmp_path, index=True, index_slots=3, index_items=5)
+    builder.append(topic="T", keys="k")
+    builder.close()
+    assert index_geometry(str(tmp_path / "index"), Files(), None, None, may_differ=True) == (3, 5)
+
+    def fails(*of: object, **how: object) -> None:
+        raise StorageError("no answer")
+
+    monkeypatch.setattr(IndexFile, "open", fails)
+    with pytest.raises(StorageError, match="no answer"):
+        index_geometry(str(tmp_path / "index"), Files(), 3, 5, may_differ=True)

@@ -195,3 +195,22 @@ def test_which_queues_lie(tmp_path: Path, rng: random.Random) -> None:
         rng.shuffle(ends)
         found = liars(opened, ends)
         assert set(found) == expected
+
+
+def test_units_that_overlap_prove_nothing(tmp_path: Path) -> None:
+    """A unit in the middle of a queue reaches over where the unit of another queue begins: no end of a queue tells."""
+    builder = stores.StoreBuilder(tmp_path, segment_size=1 << 14, queue_file_size=2000)
+    for number in range(12):
+        builder.append("T", b"x" * 50, number % 2)
+    builder.close()
+    everywhere = _opened(tmp_path)
+    (sound,) = coverage(everywhere, everywhere.log.extents, lambda queue: True)
+    assert (sound.gaps, sound.count) == ([], 12)
+    (file,) = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+    data = bytearray(file.read_bytes())
+    at = 20 * 3 + 8
+    data[at : at + 4] = (builder.messages[6].size + 4).to_bytes(4, "big")
+    file.write_bytes(data)
+    other = _opened(tmp_path)
+    (found,) = coverage(other, other.log.extents, lambda queue: True)
+    assert (found.gaps, found.count) == (None, 12)

@@ -9,9 +9,11 @@ import pytest
 from oracle import stores
 from support import reading
 
+from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables import messages
+from rmqstore_spark.tables.picked import of_topics, picked
 
 COLUMNS = ["topic", "commitLogOffset"]
 
@@ -67,3 +69,25 @@ def test_of_an_empty_store_there_are_none(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     store = Snapshot.find(str(tmp_path), Files())
     assert messages.last_messages(store, reading.options_of(tmp_path), COLUMNS, 10).num_rows == 0
+
+
+def test_what_is_picked_of_a_damaged_log(tmp_path: Path) -> None:
+    """No rows of damage, of which nothing is known; an error where the mode asks for one."""
+    builder = stores.StoreBuilder(tmp_path)
+    for _ in range(3):
+        builder.append(topic="T", body=b"abc")
+    builder.close()
+    (segment,) = (tmp_path / "commitlog").iterdir()
+    data = bytearray(segment.read_bytes())
+    data[builder.messages[1].position + 4] ^= 1  # the magic
+    segment.write_bytes(data)
+    store = Snapshot.find(str(tmp_path), Files())
+
+    def found(mode: str) -> list[int]:
+        options = reading.options_of(tmp_path, mode=mode)
+        batches = picked(store, options, of_topics("T"), ["queueOffset"], [])
+        return [number for batch in batches for number in batch.column("queueOffset").to_pylist()]
+
+    assert found("PERMISSIVE") == found("DROPMALFORMED") == [0, 2]
+    with pytest.raises(DamagedStoreError, match="commitLogOffset"):
+        found("FAILFAST")

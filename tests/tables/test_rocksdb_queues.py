@@ -24,7 +24,7 @@ from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.rocksdb import table as tables_of_rocksdb
 from rmqstore_spark.store.rocksdb.fields import Fields
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures import rocksdb_units
+from rmqstore_spark.store.structures import rocksdb_queues, rocksdb_units
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB, RocksDBQueue
@@ -403,6 +403,16 @@ def test_bounds_of_many_queues_are_those_of_each(
     monkeypatch.setattr(ConsumeQueues, "assumed", lambda queues, names: None)
     assert {table: rows_of(table, root) for table in ("queues", "offsets")} == found
     assert len({*alone}) == 20
+
+
+def test_are_there_more_topics(
+    store: Path, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large database the names that are looked at are one more than are asked about."""
+    root = in_rocksdb(store, tmp_path / "other", rng)
+    monkeypatch.setattr(rocksdb_queues, "_FEW_BLOCKS", 0)
+    queues = Snapshot.find(str(root), Files()).queues
+    assert [queues.has_more_topics(most) for most in range(6)] == [True] * 4 + [False] * 2
 
 
 def test_an_index_that_ends_before_the_last_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
