@@ -521,14 +521,14 @@ def test_a_commitlog_elsewhere(store: Path, tmp_path: Path) -> None:
     """The store has no commitlog/ of its own, and the one that is named may be empty."""
     log, empty = tmp_path / "log", tmp_path / "empty"
     commands = (["messages", store], ["get", store, "--key", "order-7"], ["check", store])
-    expected = [run(*command, "--format", "json").out for command in commands]
+    expected = [run(*map(str, command), "--format", "json").out for command in commands]
     (store / "commitlog").rename(log)
     empty.mkdir()
     for command, rows in zip(commands, expected, strict=True):
-        ran = run(*command, "--format", "json", "--storePathCommitLog", log)
+        ran = run(*map(str, command), "--format", "json", "--storePathCommitLog", log)
         assert (ran.out.replace(str(log), str(store / "commitlog")), ran.code) == (rows, 0), ran.err
     for command, code in zip(commands, (4, 4, 1), strict=True):
-        ran = run(*command, "--format", "json", "--storePathCommitLog", empty)
+        ran = run(*map(str, command), "--format", "json", "--storePathCommitLog", empty)
         assert ran.code == code, ran.err
     assert "queueAheadOfLog" in ran.out
 
