@@ -520,6 +520,7 @@ def test_spaces_around_commas_mean_nothing(store: Path) -> None:
 def test_a_commitlog_elsewhere(store: Path, tmp_path: Path) -> None:
     """The store has no commitlog/ of its own, and the one that is named may be empty."""
     log, empty = tmp_path / "log", tmp_path / "empty"
+    store = Path(shutil.copytree(store, tmp_path / "store"))
     commands = (["messages", store], ["get", store, "--key", "order-7"], ["check", store])
     expected = [run(*map(str, command), "--format", "json").out for command in commands]
     (store / "commitlog").rename(log)
