@@ -232,6 +232,7 @@ def test_what_is_said_stands_above_bars(store: Path, tmp_path: Path) -> None:
     assert all(line.startswith(("rmqstore: ", "  warning: ")) for line in told)
 
 
+@pytest.mark.slow
 def test_the_tail_of_a_tiered_store(tmp_path: Path) -> None:
     """Those that were stored last, whatever their queues."""
     queues = [GrowingQueue(tmp_path, "A", number) for number in range(3)]

@@ -125,6 +125,7 @@ def test_brokers_killed_among_copies_of_batches(tmp_path: Path, rng: random.Rand
         assert sorted_rows(rows_of(tmp_path / "tier", maxPartitionBytes=size)) == expected
 
 
+@pytest.mark.slow
 def test_damage_among_copies_of_batches(tmp_path: Path, rng: random.Random) -> None:
     """A unit that is lost, or a copy that is damaged, where files and tasks begin: each message of a batch comes once,
     from another copy."""

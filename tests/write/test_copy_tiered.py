@@ -224,6 +224,7 @@ def _brought(tier: Path, root: Path) -> None:
         writer.write_segment(copies, lag=len(copies))
 
 
+@pytest.mark.slow
 def test_batches(tmp_path: Path, rng: random.Random) -> None:
     """Of a tier alone a topic with a batch becomes a BatchCQ topic, and beside a store it stays one."""
     columns = ["topic", "queueId", "queueOffset", "batchIndex", "msgId", "keys", "body", "properties"]
