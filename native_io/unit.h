@@ -62,9 +62,9 @@ enum {
     RMQ_BAD_PROPERTIES_LENGTH,
     RMQ_BAD_LENGTH_SUM,      /* the parts do not add up to totalSize */
     RMQ_BAD_BODY_CRC,
-    RMQ_NOT_A_BATCH,     /* messages do not fill the body of a batch (inner.h) */
-    RMQ_BAD_QUEUE_OFFSET, /* of a batch: its properties say another one (copies.h) */
-    RMQ_BAD_SYSFLAG,      /* of a copy of a batch: not that of the copy before (copies.h) */
+    RMQ_NOT_A_BATCH,         /* messages do not fill the body of a batch (inner.h) */
+    RMQ_BAD_QUEUE_OFFSET,    /* of a batch: its properties say another one (copies.h) */
+    RMQ_BAD_SYSFLAG,         /* of a copy of a batch: not that of the copy before (copies.h) */
     RMQ_CROSSES_STOP,        /* a unit that begins before the stop and ends after it */
     RMQ_CONTRADICTED,        /* a unit, but not the one that an accelerator says is here */
     RMQ_NO_ENTRY,            /* neither a unit nor an entry that wraps one (walk.h) */

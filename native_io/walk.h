@@ -71,9 +71,10 @@ static inline int64_t rmq_due_size(const rmq_wrapping *f, const uint8_t *p, int6
     return f->at_body < 0 ? entry : f->header + rmq_i32(p - f->header + f->at_body);
 }
 
-/* What is wrong in an entry of `entry` bytes, or 0 where no entry begins before `*at`, in which rmq_unit_at has found `status`:
- * as of rmq_next. Not asked of a unit that rmq_fits_entry. An entry must be as long as its header and its unit; if it is not, `*at` goes back to where it begins. Where
- * neither an entry nor anything like a unit is, an entry is missed, not a unit. */
+/* What is wrong in an entry of `entry` bytes, or 0 where no entry begins before `*at`, in which rmq_unit_at has found
+ * `status`: as of rmq_next. Not asked of a unit that rmq_fits_entry. An entry must be as long as its header and its unit; if
+ * it is not, `*at` goes back to where it begins. Where neither an entry nor anything like a unit is, an entry is missed, not a
+ * unit. */
 static __attribute__((noinline)) int rmq_wrong_in_entry(const rmq_walk *w, int64_t *at, int64_t entry, int status,
                                                         const rmq_unit *u, rmq_finding *why) {
     const rmq_wrapping *const f = w->wrapping;

@@ -14,12 +14,12 @@ units between two sound ones are wrong, the queue offsets in the log decide.
 import bisect
 import contextlib
 import struct
-from collections.abc import Collection, Generator, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from native_io import FORMAT, Filter, Status, Walked
+from native_io import FORMAT, Decoder, Filter, Status, Walked
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.message import HEAD_SIZE, LONGEST_HEAD, Head, Header, body_end, is_batch
 from rmqstore_spark.store.format.units import BatchBuilder, Budget, Run
@@ -39,6 +39,8 @@ _BEFORE_OWN_MAGIC = _MAGIC_AT + len(_MAGICS[0]) - 1  # bytes of a message in whi
 _MOST_IN_BATCH = (1 << 15) - 1  # messages
 _ALL = (1 << 63) - 1
 _BUDGET = Budget(64 * 1024, 16 * 1024 * 1024)
+
+_Found = TypeVar("_Found")
 
 Part = tuple[int, int]  # the flat offsets [start, stop)
 
@@ -714,16 +716,8 @@ class EachOnce(PastDamage):
         self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
     ) -> Iterator[Damage | None]:
         """As of PastDamage."""
-        kernel = builder.decoder if chosen is None else chosen
-        try:
-            for part in self._brought.parts(start, stop):
-                if isinstance(part, Damage):
-                    yield part
-                    continue
-                kernel.leave_out_copies(self._brought.batch_before(part[0]))
-                yield from super().decode(*part, builder, chosen)
-        finally:
-            kernel.leave_out_copies(None)
+        read, kernel = super().decode, builder.decoder if chosen is None else chosen
+        return self._each_part(start, stop, kernel, lambda at, to: read(at, to, builder, chosen))
 
     def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
         """As of PastDamage."""
@@ -732,12 +726,19 @@ class EachOnce(PastDamage):
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _ALL) -> Iterator[Run | Damage]:
         """As of PastDamage."""
+        read = super().select
+        return self._each_part(start, stop, chosen, lambda at, to: read(at, to, chosen, last))
+
+    def _each_part(
+        self, start: int, stop: int, kernel: Decoder | Filter, read: Callable[[int, int], Iterator[_Found]]
+    ) -> Iterator[_Found | Damage]:
+        """What is read of each part, while the kernel leaves out copies of batches, and the damage between parts."""
         try:
             for part in self._brought.parts(start, stop):
                 if isinstance(part, Damage):
                     yield part
                     continue
-                chosen.leave_out_copies(self._brought.batch_before(part[0]))
-                yield from super().select(*part, chosen, last)
+                kernel.leave_out_copies(self._brought.batch_before(part[0]))
+                yield from read(*part)
         finally:
-            chosen.leave_out_copies(None)
+            kernel.leave_out_copies(None)

@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
+from support import own_tests
 from support.failed_draws import MOST, Draw, keep, kept
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,23 +41,10 @@ def test_what_is_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_tells_and_keeps_them(tmp_path: Path) -> None:
     """Of a test that draws, how to run it again; of no other."""
-    tests = tmp_path / "tests"
-    tests.mkdir()
-    for name in ("conftest.py", "support", "oracle"):
-        (tests / name).symlink_to(ROOT / "tests" / name)
-    (tests / "failed_draws.txt").write_text("")
-    (tests / "test_it.py").write_text(
-        "def test_draws(rng):\n    assert rng.random() > 1\n\ndef test_does_not():\n    assert False\n"
+    ran = own_tests.run(
+        tmp_path, "def test_draws(rng):\n    assert rng.random() > 1\n\ndef test_does_not():\n    assert False\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
-    environment = {
-        name: text for name, text in os.environ.items() if name not in ("CI", "RMQ_TEST_SEED", "PYTEST_ADDOPTS")
-    }
-    environment |= {"PYTHONPATH": str(ROOT), "RMQ_FAILED_DRAWS": str(tests / "failed_draws.txt")}
-    ran = subprocess.run(
-        [*command, f"--rootdir={tmp_path}", str(tests)], env=environment, capture_output=True, text=True, check=False
-    )
-    (draw,) = kept(tests / "failed_draws.txt")
+    (draw,) = kept(tmp_path / "tests/failed_draws.txt")
     assert draw.test == "tests/test_it.py::test_draws"
     assert ran.stdout.count(draw.again()) == 1
     assert ran.stdout.count("RMQ_TEST_SEED=") == 1
