@@ -56,7 +56,6 @@ from rmqstore_spark.store.format.sizes import FileSizes, Sizes
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.io.files import is_link, status_of
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.store.structures.segments import MODES_AT_DAMAGE
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
 from rmqstore_spark.write.build.kept_offsets import KeptOffsets, Lost
@@ -304,7 +303,7 @@ def _sources(job: CopyJob, logs: list[Copies]) -> Iterator[Source]:
         store = log.newest
         _ = store.log
         waiting = waiting_of(store, job.options, is_one)
-        batch_topics = of_batches({"topicConfigTable": topic_entries(store.root, store.files)}, store.queues)
+        batch_topics = of_batches({"topicConfigTable": store.topic_entries}, store.queues)
         if is_one:
             yield Source(number, store, waiting, {}, None, batch_topics)
             return

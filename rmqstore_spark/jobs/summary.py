@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, counted
+from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.jobs.pending import Pending, pending
 from rmqstore_spark.query.options import parse_options
 from rmqstore_spark.read.plan.again import again
@@ -21,7 +22,7 @@ from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.message_headers import headers_of
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import Table, group_entries, topic_entries
+from rmqstore_spark.store.structures.config import Table, group_entries
 from rmqstore_spark.store.structures.many_headers import NO_TIME, Place
 from rmqstore_spark.tables.check.config import check_config_files
 from rmqstore_spark.tables.check.layout import check_layout
@@ -134,14 +135,14 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
             named. Else it is for a repr: of a store of more than MOST_TOPICS topics with queues, or of one without
             queues in files, queues are not looked at either.
     """
-    with listening(is_silent=True) as listener:
+    with listening(is_silent=True) as listener, collector_paused():  # there may be very many queues and groups
         summary = _summary(store, is_close)
     waiting = _pending(store, summary.topics) if is_close else []
     return replace(summary, damage=sorted(listener.texts), pending=waiting)
 
 
 def _summary(store: Snapshot, is_close: bool) -> Summary:
-    entries = topic_entries(store.root, store.files)
+    entries = store.topic_entries
     facts = _queues(store) if is_close or _are_quick(store) else None
     first, last = _span(store, facts)
     topics: list[TopicSummary] = []
@@ -153,7 +154,8 @@ def _summary(store: Snapshot, is_close: bool) -> Summary:
         topics = list(_topics(store, facts, entries, is_close, (first or 0, last or 0)))
         if is_close:
             lagging = groups_of() if coming is None else coming.result()
-    groups = {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)}
+    consuming = (group for group, _ in store.consumer_offsets.names.of_groups())
+    groups = {*group_entries(store.root, store.files), *consuming}
     return Summary(
         root=store.root,
         nbytes=store.log.size,
@@ -355,7 +357,7 @@ def _groups(store: Snapshot, facts: QueueFacts) -> list[GroupSummary]:
     topics: dict[str, list[str]] = {}
     for group, names in rows.names.of_groups():
         parts[group] = slice(*rows.bounds[[names.start, names.stop]].tolist())
-        topics[group] = [topic for _, topic in rows.names[names]]
+        topics[group] = rows.names.topics_at(names)
     lags = progress.lags(list(parts.values()))
     groups = [GroupSummary(group, topics[group], lag, None) for group, lag in zip(parts, lags, strict=True)]
     groups.sort(key=lambda each: (-each.lag, each.group))

@@ -94,18 +94,19 @@ class StoreRef:
         return PastDamage(reader, self.queues)
 
     @kept
-    def _topic_entries(self) -> dict[str, Table]:
+    def topic_entries(self) -> dict[str, Table]:
+        """The entry of each topic in the broker's configuration, unchanged."""
         return topic_entries(self.root, self.files)
 
     @kept
     def topics(self) -> dict[str, int]:
         """The topics that the broker was told of, each with its number of queues."""
-        return topic_queues(self._topic_entries)
+        return topic_queues(self.topic_entries)
 
     @kept
     def unindexed_topics(self) -> set[str]:
         """The topics of which no index has all keys, as the broker was told to keep producers' batches as they are."""
-        return batch_topics(self._topic_entries)
+        return batch_topics(self.topic_entries)
 
     @kept
     def static_parts(self) -> list[LogicPart]:

@@ -23,7 +23,7 @@ from rmqstore_spark.store.format.system_topics import (
     TRACE_TOPIC,
 )
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import DEFAULT_QUEUES, is_count, topic_entries
+from rmqstore_spark.store.structures.config import DEFAULT_QUEUES, is_count
 from rmqstore_spark.store.structures.many_headers import NO_TIME
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of
@@ -83,7 +83,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
 
 
 def _batches(store: Snapshot, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    entries = topic_entries(store.root, store.files)
+    entries = store.topic_entries
     if not entries:
         say_if_unread(store, "topics.json", TOPICS.name)
     facts = queue_facts(store, options.selection, of_logs=store.queues_of_topic())

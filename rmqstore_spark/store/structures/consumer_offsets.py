@@ -94,6 +94,10 @@ class Names(Sequence[tuple[str, str]]):
             if start < stop:
                 yield group, slice(start, stop)
 
+    def topics_at(self, names: slice) -> list[str]:
+        """The topics of some names."""
+        return list(map(self.topics.__getitem__, self.topic_of[names].tolist()))
+
     def find(self, name: tuple[str, str]) -> int | None:
         """The index of a name; None where it is none of these."""
         group, topic = (each.get(text) for each, text in zip(self._numbers, name, strict=True))
