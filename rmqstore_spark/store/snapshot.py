@@ -11,6 +11,7 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.store.committed import Uncommitted, end_of_entry, has_order
 from rmqstore_spark.store.format.message import MARK_SIZE, Header, Mark, mark_of
 from rmqstore_spark.store.io.files import Files, file_status, ignore_unreadable
+from rmqstore_spark.store.io.storage import Storage
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
@@ -59,7 +60,11 @@ class StoreRef:
     Attributes:
         layout: where its parts are.
         files: how they are reached, and where requests and bytes are counted.
+        beside: of a tiered store that is read with its broker's own store, that store: its config/ tells of the
+            messages here, too. None of any other store.
     """
+
+    beside: "StoreRef | None" = None
 
     def __init__(self, layout: Layout, files: Files) -> None:
         self.layout = layout
@@ -73,6 +78,12 @@ class StoreRef:
     def root(self) -> str:
         """The store directory, absolute."""
         return self.layout.root
+
+    def set_credentials(self, storage: Storage) -> None:
+        """As of Files, for all that this store reads."""
+        for store in (self, self.beside):
+            if store is not None:
+                store.files.set_credentials(storage)
 
     @kept
     def queues(self) -> ConsumeQueues:
@@ -111,7 +122,7 @@ class StoreRef:
     @kept
     def static_parts(self) -> list[LogicPart]:
         """The parts of the queues of static topics, as the broker knows them."""
-        return static_parts(self.root, self.files)
+        return static_parts(self.root, self.files) if self.beside is None else self.beside.static_parts
 
     @kept
     def term_starts(self) -> list[int] | None:
@@ -127,7 +138,8 @@ class StoreRef:
     @kept
     def known_topics(self) -> set[str]:
         """The topics that the broker was told of, or that have a queue."""
-        return {*self.topics, *self.queues.topics}
+        beside = set() if self.beside is None else self.beside.known_topics
+        return {*self.topics, *self.queues.topics, *beside}
 
     @kept
     def _consumed(self) -> Consumed:

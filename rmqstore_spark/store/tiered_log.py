@@ -55,6 +55,7 @@ class TieredLog(QueueLog):
             messages are missing is no fault.
         of_topic: the logs of all queues of the topic, this one among them, by queueId; looked for when needed if None.
         of_tier: the logs of all queues of the tiered store, in order; as of_topic.
+        beside: as of StoreRef.
     """
 
     what: ClassVar[str] = "a tiered store"
@@ -66,8 +67,10 @@ class TieredLog(QueueLog):
         known: tuple[int, int] = (0, 0),
         of_topic: Sequence[Layout] | None = None,
         of_tier: Sequence[Layout] | None = None,
+        beside: StoreRef | None = None,
     ) -> None:
         super().__init__(layout, files)
+        self.beside = beside
         self.known = known
         self._of_topic = of_topic
         self._of_tier = of_tier
@@ -212,7 +215,7 @@ class TieredLog(QueueLog):
         return [queue for each in others for queue in each.queues_of_log()]
 
     def __reduce__(self) -> tuple[type[StoreRef], tuple[Any, ...]]:
-        return TieredRef, (replace(self.layout, segments=(), strays=()), self.files, self.brought)
+        return TieredRef, (replace(self.layout, segments=(), strays=()), self.files, self.brought, self.beside)
 
     @kept
     def brought(self) -> Brought:
@@ -422,14 +425,16 @@ class TieredRef(StoreRef):
 
     Args:
         brought: what the plan knows of messages that are there twice, or were never brought.
+        beside: as of StoreRef.
     """
 
-    def __init__(self, layout: Layout, files: Files, brought: Brought) -> None:
+    def __init__(self, layout: Layout, files: Files, brought: Brought, beside: StoreRef | None) -> None:
         super().__init__(layout, files)
         self._brought = brought
+        self.beside = beside
 
     def __reduce__(self) -> tuple[type[StoreRef], tuple[Any, ...]]:
-        return TieredRef, (self.layout, self.files, self._brought)
+        return TieredRef, (self.layout, self.files, self._brought, self.beside)
 
     def past_damage(self, reader: SegmentReader) -> PastDamage:
         """A reader of a segment with the damage in it, and each message once."""

@@ -37,7 +37,7 @@ def _parts(store: Snapshot, selection: Selection) -> Iterator[tuple[Any, ...]]:
 
 def _there(store: Snapshot, part: LogicPart) -> tuple[int | None, int | None]:
     """The logic offsets of the first message that is left of a part, and after the last one."""
-    queue = store.queues.queue(part.topic, part.queue_id) if part.is_here else None
+    queue = store.queues.dispatched_to(part.topic, part.queue_id) if part.is_here else None
     if queue is None or part.logic_offset < 0:
         return None, None
     (bounds,) = queue_bounds(store, [queue])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import random
 import shutil
 import struct
@@ -905,6 +906,34 @@ def test_the_end_of_a_long_log_costs_little(tmp_path: Path, rng: random.Random) 
 
 
 # ---- beside the broker's own store
+
+
+def test_what_the_store_knows_is_of_all_messages(tmp_path: Path, rng: random.Random) -> None:
+    """Logic offsets of static topics, and the topics that names of pop retry topics are told apart by, are known in
+    config/ and queues of the store alone; also where tasks are read."""
+    root, tier = tmp_path / "store", tmp_path / "tier"
+    builder = StoreBuilder(root, segment_size=8192)
+    for number in range(100):
+        topic, properties = rng.choice([("A", {}), ("B", {}), ("%RETRY%g_of_A_A", {"1ST_POP_TIME": "1"})])
+        builder.append(topic, rng.randbytes(200), rng.randrange(3), keys=f"k{number}", properties=properties)
+    builder.close()
+    part = {"bname": "bk", "gen": 0, "queueId": 1, "logicOffset": 100, "startOffset": 0, "endOffset": -1}
+    mapping = {"topicQueueMappingInfoMap": {"A": {"bname": "bk", "hostedQueues": {"7": [part]}}}}
+    (root / "config" / "topicQueueMapping.json").write_text(json.dumps(mapping))
+    names = ["topic", "queueId", "queueOffset", "logicQueueId", "logicOffset", "realTopic", "consumerGroup"]
+
+    def ordered(rows: list[Row]) -> list[str]:
+        return sorted(map(str, rows))
+
+    expected = rows_of(root, names)
+    assert {(r["topic"], r["queueId"]) for r in expected if r["logicOffset"] is not None} == {("A", 1)}
+    assert {r["realTopic"] for r in expected if r["topic"] == "%RETRY%g_of_A_A"} == {"A"}
+    tiered.bring(tier, root, rng)
+    builder.expire(2)
+    assert ordered(rows_of(root, names, tiered=tier)) == ordered(expected)
+    tasks = pickle.loads(pickle.dumps(Store(root).tasks(columns=names, tiered=str(tier))))
+    rows = [row for task in tasks for batch in task.read() for row in batch.to_pylist()]
+    assert ordered(rows) == ordered(expected)
 
 
 @pytest.mark.parametrize("queues", ["whole", "lost"])

@@ -167,6 +167,19 @@ def test_the_table_of_logic_queues(static_store: Path) -> None:
     assert Store(static_store).logicqueues(subscribe="Other").num_rows == 0
 
 
+def test_logic_queues_of_a_topic_with_batches(tmp_path: Path) -> None:
+    root = flavours.unpack_store("batchcq", tmp_path)
+    mapping = _mapping({"0": [_part(0, 100, 2)], "1": [_part(1, 0, 0, 5)]})
+    mapping["topicQueueMappingInfoMap"]["Bq"] = mapping["topicQueueMappingInfoMap"].pop("St")
+    (root / "config" / "topicQueueMapping.json").write_text(json.dumps(mapping))
+    rows = Store(root).logicqueues(["queueId", "minLogicOffset", "maxLogicOffset"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(0, 100, 112), (1, 0, 5)]
+    messages = reading.read(root, subscribe="Bq", columns=["logicQueueId", "logicOffset"])
+    for queue_id, least, end in ((0, 100, 112), (1, 0, 5)):
+        offsets = [row["logicOffset"] for row in messages if row["logicQueueId"] == queue_id]
+        assert sorted(offsets) == list(range(least, end))
+
+
 def test_the_mapping_that_a_broker_wrote(tmp_path: Path) -> None:
     root = flavours.unpack_store("retry", tmp_path)
     rows = Store(root).logicqueues(["topic", "logicQueueId", "queueId", "logicOffset", "maxLogicOffset"]).to_pylist()

@@ -72,7 +72,7 @@ def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> l
     found: list[tuple[Snapshot, ReadOptions]] = []
     for layout in asked:
         assert layout.queue is not None
-        log = TieredLog(layout, files, known.get(layout.queue, (0, 0)))
+        log = TieredLog(layout, files, known.get(layout.queue, (0, 0)), beside=stores[0])
         found += [(log, own) for own in _own(log, known.get(layout.queue), options)]
     return found
 

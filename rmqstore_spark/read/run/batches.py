@@ -131,7 +131,7 @@ def _reach(task: Task, settings: ReadSettings) -> None:
     if settings.storage is not None:
         for piece in task.ranges:
             for read in (piece, *piece.spares):
-                read.store.files.set_credentials(settings.storage)
+                read.store.set_credentials(settings.storage)
 
 
 def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
