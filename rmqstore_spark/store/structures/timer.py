@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.store.io.files import Files, ignore_unreadable
+from rmqstore_spark.store.structures.consumequeue import names_in
 
 _TIME = struct.Struct(">q")
 _RECORD = np.dtype(
@@ -78,10 +79,7 @@ def timed_at(root: str, positions: npt.NDArray[np.int64], files: Files) -> dict[
 
 
 def _records(directory: str, files: Files) -> Iterator[np.ndarray]:
-    names: list[str] = []
-    with ignore_unreadable():
-        names = sorted(name for name in files.names(directory) if name.isdecimal())
-    for name in names:
+    for name in filter(str.isdecimal, names_in(directory, files)):
         with ignore_unreadable(), files.file(os.path.join(directory, name)) as file:
             for start in range(0, file.size, _AT_ONCE * _RECORD.itemsize):
                 data = file.read(start, min(file.size - start, _AT_ONCE * _RECORD.itemsize))
