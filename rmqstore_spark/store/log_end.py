@@ -31,7 +31,7 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.store.claims import Claim, ClaimSearch
 from rmqstore_spark.store.entry_evidence import EntryEvidence, LikelyEntry
 from rmqstore_spark.store.format.clock import CLOCK_SLACK
-from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, Mark, microseconds, store_time_in
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.checkpoint import logics_timestamp
 from rmqstore_spark.store.structures.commitlog import SegmentReader
@@ -138,23 +138,23 @@ class LogEnd:
         self._seen_in: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}  # by segment: up to where, and what
         self._held: tuple[int, SegmentReader] | None = None  # of the segment that was read last, while a call lasts
 
-    def find(self, known: tuple[int, int] | None = None) -> End:
+    def find(self, known: tuple[int, Mark] | None = None) -> End:
         """The end as of now.
 
         Args:
             known: a physical offset where a live unit begins, or where the log ended at an earlier look, so that the
-                log before it need not be walked; and the store time (ms) of the message before that offset.
+                log before it need not be walked; and the message before that offset.
         """
         if not self._segments:
             return End(0, [])
         with self._holding():
             return self._find(known)
 
-    def _find(self, known: tuple[int, int] | None) -> End:
+    def _find(self, known: tuple[int, Mark] | None) -> End:
         started = self._last_started()
         segment = self._segments[started]
         if known is not None and segment.start <= known[0] < segment.end:
-            stop = self._walk(started, known[0], microseconds(known[1]))
+            stop = self._walk_after(started, *known)
         else:
             hinted = None if self._is_short(started) else self._walk_from_hint(started)
             stop = hinted or self._walk(started, segment.start)
@@ -162,19 +162,20 @@ class LogEnd:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
         last = stop.last if position == stop.at else None  # else the last unit was torn
-        return End(self._cut(stop) or position, self._segments, last, stop.order.last)
+        return End(self._cut(stop) or self._before_header(position), self._segments, last, stop.order.last)
 
-    def onward(self, known: int) -> End:
+    def onward(self, known: int, last: Mark | None = None) -> End:
         """How far the log goes on, unit by unit, from a physical offset in one of the segments, at which a live unit
-        begins or the log ended.
+        begins or the log ended, behind its last message, if that is known.
 
         The cost is that of the new units. Only find() can tell whether the walk stopped at something other than the
         end. A running broker's last unit that nothing proves yet is not waited for.
         """
         with self._holding():
-            stop = self._walk(self._segment_of(known), known)
+            stop = self._walk_after(self._segment_of(known), known, last)
             position = self._settled(stop, may_wait=False)
-        return End(position, self._segments, stop.last if position == stop.at else None)
+        reached = stop.last if position == stop.at else None
+        return End(self._before_header(position), self._segments, reached)
 
     def late_message(self) -> Header | None:
         """The last message near the apparent end of the data that its ConsumeQueue knows; None where there is none.
@@ -264,6 +265,16 @@ class LogEnd:
             if segment.wrapping is not None:
                 order.skip(at, segment.end, segment.wrapping)
             index, at = following, segment.end
+
+    def _walk_after(self, index: int, at: int, last: Mark | None) -> _Stop:
+        """Walk on from a physical offset, behind a message. Where entries have an order, the walk begins with that
+        message: what a truncation has left over may stand behind it."""
+        before = None if last is None else index_of(self._segments, last.position)
+        if last is not None and before is not None and self._has_order(before):
+            stop = self._walk(before, last.position)
+            if stop.at >= at and stop.last is not None:
+                return stop if stop.last.position != last.position else replace(stop, last=None)
+        return self._walk(index, at, None if last is None else microseconds(last.store_timestamp))
 
     def _is_begun(self, index: int) -> bool:
         """Are there any bytes but zeros at the beginning of a segment? If not, the log ends before the blank that leads
@@ -361,6 +372,17 @@ class LogEnd:
             time.sleep(_SETTLE_SECONDS)
         return last.position
 
+    def _before_header(self, position: int) -> int:
+        """Where the entry begins whose unit begins at a physical offset; else the offset itself. A walk stops at a unit
+        that is not whole yet, but the log ends before the header of its entry."""
+        index = index_of(self._segments, position)
+        wrapping = None if index is None else self._segments[index].wrapping
+        if index is None or wrapping is None or position - wrapping.header < self._segments[index].start:
+            return position
+        begin = position - wrapping.header
+        size = wrapping.entry_size(bytes(self._reader(index).read(begin, wrapping.header)), begin)
+        return position if size is None or size == wrapping.header else begin
+
     def _segment_of(self, position: int) -> int:
         index = index_of(self._segments, position)
         assert index is not None
@@ -394,8 +416,8 @@ class LogEnd:
     def _is_cut_entry(self, stop: _Stop) -> bool:
         """Does an entry begin at a stop that reaches over the end of its file? Or does it not even have its header?"""
         segment = self._segments[stop.segment]
-        data = self._reader(stop.segment).read(stop.at, _header(segment))
-        if segment.wrapping is None or len(data) < _header(segment):
+        data = self._reader(stop.segment).read(stop.at, segment.header)
+        if segment.wrapping is None or len(data) < segment.header:
             return any(data)
         size = segment.wrapping.entry_size(data, stop.at)
         return size is not None and stop.at + size + FORMAT["BLANK_SIZE"] > segment.end
@@ -433,7 +455,7 @@ class LogEnd:
         if stop.status is Status.BLANK:
             return None
         segment = self._segments[stop.segment]
-        header, order = _header(segment), stop.order
+        header, order = segment.header, stop.order
         at = first = stop.at + header if stop.status in _BEFORE_HEADER else stop.at
         reader = self._reader(stop.segment)
         while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
@@ -698,11 +720,6 @@ class LogEnd:
                     seen[queue] = max(seen.get(queue, -1), header.queue_offset)
         self._seen_in[stop.segment] = at, seen
         return seen
-
-
-def _header(segment: Segment) -> int:
-    """The bytes before each unit of a segment."""
-    return 0 if segment.wrapping is None else segment.wrapping.header
 
 
 def _agrees(head: Head, claim: Claim) -> bool:

@@ -16,7 +16,7 @@ from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
 from rmqstore_spark.store.snapshot import AskedOffsets, LogQueue, Snapshot
-from rmqstore_spark.store.structures.commitlog import SegmentReader, numbers_of
+from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
@@ -101,15 +101,6 @@ class QueueLog(Snapshot):
         first, last = self.ends() or (None, None)
         end = 0 if last is None else self.number_after(last.position) or last.queue_offset + 1
         return [LogQueue(*self.queue, first, last, end)]
-
-    def number_after(self, position: int) -> int | None:
-        """The queue offset after that of the message at a flat offset, or after those of the batch there; None where
-        there is none."""
-        extent, header = self.log.extent_at(position), self.log.header(position)
-        if header is None or extent is None:
-            return None
-        with self.reader(extent.segment) as reader:
-            return numbers_of(reader, header).stop
 
     def ends(self) -> tuple[Header, Header] | None:
         """The messages with the lowest and the highest queue offset; None where there is none."""

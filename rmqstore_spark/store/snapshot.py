@@ -15,7 +15,7 @@ from rmqstore_spark.store.io.storage import Storage
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
-from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.commitlog import SegmentReader, numbers_of
 from rmqstore_spark.store.structures.config import (
     Table,
     batch_topics,
@@ -269,6 +269,15 @@ class Snapshot(StoreRef):
             starts: where each part begins, ascending.
         """
         return [True] * len(starts)
+
+    def number_after(self, position: int) -> int | None:
+        """The queue offset after that of the message at a physical offset, or after those of the batch there; None
+        where there is none."""
+        extent, header = self.log.extent_at(position), self.log.header(position)
+        if header is None or extent is None:
+            return None
+        with self.reader(extent.segment) as reader:
+            return numbers_of(reader, header).stop
 
     def queues_of_log(self) -> list[LogQueue]:
         """The queues that the log tells by itself, as it has no messages of others."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from oracle import reference, stores
 from oracle.damaged_logs import DamagedLog, damaged_log
 
+from rmqstore_spark.store.format.message import Mark
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.log_end import LogEnd
 from rmqstore_spark.store.snapshot import Snapshot
@@ -72,7 +73,7 @@ def _assert_known(found: DamagedLog, whole: list[int], end: int, rng: random.Ran
     number = messages[rng.choice(whole)]
     before = found.store.messages[max(0, number - 1)]
     if before.position in whole:
-        known = found.store.messages[number].position, before.store_timestamp
+        known = found.store.messages[number].position, Mark(before.position, before.store_timestamp, 0)
         assert _finder(found.store.root).find(known).position == end, (found.story, known)
 
 

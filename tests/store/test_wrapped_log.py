@@ -44,6 +44,9 @@ class ToyLog:
     def marks(self, root: str, names: Iterable[str], files: Files) -> None:
         return None
 
+    def led_by(self, root: str, names: Iterable[str]) -> list[str]:
+        return []
+
     def noted(self, root: str, names: Iterable[str], number: int, files: Files) -> None:
         return None
 

@@ -30,7 +30,7 @@ from rmqstore_spark.store.io.files import Files, Pin
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.kinds import wrapped_logs
+from rmqstore_spark.store.structures.kinds import led_by, wrapped_logs
 from rmqstore_spark.store.structures.layout import announce, name_of, segment_paths
 from rmqstore_spark.store.structures.segments import Damage, Segment
 
@@ -127,7 +127,8 @@ def is_in_damage(store: Snapshot, place: Reached) -> bool:
         return True
     with store.reader(segment) as reader:
         header = reader.header(last.position)
-    return header is not None and header.position + header.size != position
+    # Older versions kept the place behind the header of an entry whose unit was not whole yet.
+    return header is not None and header.position + header.size not in (position, position - segment.header)
 
 
 def past_mended(store: Snapshot, position: int) -> int:
@@ -244,10 +245,10 @@ class Edge:
         last = reached.last
         if last is not None and store.segments[0].start <= last.position < segment.start:  # else it was checked before
             check(store, reached)
-        found = _reached_by(store, _end_of(store).onward(reached.position), reached)
+        found = _reached_by(store, _end_of(store).onward(*reached), reached)
         if found.position == reached.position and segment is store.segments[-1] and self._is_there(segment.end):
             store = self._open()
-            found = _reached_by(store, _end_of(store).onward(reached.position), reached)
+            found = _reached_by(store, _end_of(store).onward(*reached), reached)
         if found.position > reached.position:
             self._reached = found
             self._look_again = self._clock() + _SECONDS
@@ -272,7 +273,7 @@ class Edge:
             check(store, known)
         last = None if known is None or is_restarted or is_in_damage(store, known) else known.last
         self._was_started = started
-        hint = None if known is None or last is None else (known.position, last.store_timestamp)
+        hint = None if known is None or last is None else (known.position, last)
         found = _reached_by(store, _end_of(store).find(hint), known)
         if known is not None:
             if self._files.is_snapshot:
@@ -306,11 +307,16 @@ class Edge:
     def _started(self) -> list[object]:
         """A value that changes when a broker starts here: the times at which it wrote its files, in nanoseconds; in
         object storage the identities of these objects. A start may go unnoticed there, but then a cut is noticed when
-        the message that was last is overwritten."""
+        the message that was last is overwritten. Where another node may have entries taken back, it changes, too, when
+        one becomes the leader."""
         found = list[object]()
-        for name in ("lock", "abort") if self._files.is_snapshot else ("lock",):
+        names = ("lock", "abort") if self._files.is_snapshot else ("lock",)
+        paths = [os.path.join(self._root, name) for name in names]
+        if self._store is not None and any(segment.wrapping for segment in self._store.segments[-1:]):
             with contextlib.suppress(OSError):
-                path = os.path.join(self._root, name)
+                paths += led_by(self._root, self._files)
+        for path in paths:
+            with contextlib.suppress(OSError):
                 found.append(self._files.pin(path) or self._files.status(path).st_mtime_ns)
         return found
 
@@ -331,7 +337,7 @@ class Edge:
         """The end of a log that is copied to object storage repeatedly, where the newest segments may come before the
         rest of older ones. The edge waits for that rest until so many newer copies of others came that the rest never
         will."""
-        there = _reached_by(store, _end_of(store).onward(known.position), known)
+        there = _reached_by(store, _end_of(store).onward(*known), known)
         at = _segment_at(store.segments, there.position)
         if found.position <= (there.position if at is None else at.end):
             return found
@@ -419,13 +425,16 @@ def _around(store: Snapshot, position: int, end: int) -> tuple[Reached, Reached]
         return here, here
     before = Reached(segment.start, None)
     with store.reader(segment) as reader:
-        for found in store.past_damage(reader).select(segment.start, min(end, segment.end), Filter(), position):
+        last = position + segment.header
+        for found in store.past_damage(reader).select(segment.start, min(end, segment.end), Filter(), last):
             if isinstance(found, Damage):
                 before = Reached(min(found.stop, position), before.last)
                 if found.stop >= position:
                     return before, before
                 continue
-            some = [int(each) for each in found.positions[: np.searchsorted(found.positions, position)][-2:]]
+            some = [int(each) for each in found.positions[: np.searchsorted(found.positions, last)][-2:]]
+            if not some:
+                continue
             after = place_after(reader, some[-1])
             if after.position > position and len(some) > 1:
                 before = place_after(reader, some[0])
@@ -439,7 +448,8 @@ def _meet(store: Snapshot, place: Reached, end: int, since: int) -> None:
     """Make sure that the messages of a log that ends at `end` lead from the physical offset `since` to a place."""
     position, last = place
     # The message that was last may need a proof again, though it had one before.
-    if end < position and (last is None or end != last.position):
+    segment = None if last is None else _segment_at(store.segments, last.position)
+    if end < position and (last is None or segment is None or end + segment.header != last.position):
         raise _changed(store, place, f"now it ends at {end}")
     segment = _segment_at(store.segments, position)
     if segment is None:

@@ -16,6 +16,7 @@ from rmqstore_spark.read.plan.groups import of_group, refuse_unread
 from rmqstore_spark.read.plan.prune import first_in_time, ranges_of
 from rmqstore_spark.store.bounds_search import QueueBounds
 from rmqstore_spark.store.evidence import Evidence
+from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.message_headers import headers_of
 from rmqstore_spark.store.queue_bounds import ask_for_ends, queue_bounds
@@ -135,9 +136,11 @@ def _start_of_named(store: Snapshot, reached: Reached, named: Offsets, options: 
             one_line(store.root),
             ", ".join(repr(one_line(topic)) for topic in sorted(topics)),
         )
+        found = dict[Queue, Header]()
         for header in queued_messages(store, begin.position, reached.position, lambda *queue: after.get(queue)):
             queue = header.topic, header.queue_id
-            after[queue] = max(after[queue], header.queue_offset + 1)
+            found[queue], after[queue] = header, max(after[queue], header.queue_offset + 1)
+        after |= {queue: store.number_after(header.position) or after[queue] for queue, header in found.items()}
     return replace(begin, starts={**starts, **known, **after})
 
 

@@ -3,6 +3,7 @@
     <root>/dledger-<id>/data/<20 digits>    the entries; storePathDLedgerCommitLog may name another directory
     <root>/dledger-<id>/index/<20 digits>   where each entry is, again: asked where an entry's header may be damaged
     <root>/dledger-<id>/checkpoint          committedIndex and endIndex, as of some time ago
+    <root>/dledger-<id>/currterm            the term, and whom the node voted for
     <root>/commitlog/<20 digits>            messages from before the broker was switched to DLedger, if any
 
 An entry is i32 magic, i32 size of the entry, i64 index, i64 term, i64 physical offset of its first byte, i32 channel,
@@ -66,6 +67,11 @@ class DLedgerLog:
                 if found.keys() >= {"committedIndex", "endIndex"}:
                     return Marks(found["committedIndex"], found["endIndex"])
         return None
+
+    def led_by(self, root: str, names: Iterable[str]) -> list[str]:
+        """The files with the term: a node that hears of a leader in a later one writes that down, and only then takes
+        entries back (MemberState.nextTerm)."""
+        return [os.path.join(root, name, "currterm") for name in sorted(names) if name.startswith(_DIRECTORY)]
 
     def noted(self, root: str, names: Iterable[str], number: int, files: Files) -> NotedEntry | None:
         """What index/ has of an entry."""

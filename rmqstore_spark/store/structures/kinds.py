@@ -149,6 +149,10 @@ class WrappedLog(Protocol):
         """What a node of several had written down of its log; None for a log of another kind. Arguments as in
         directories()."""
 
+    def led_by(self, root: str, names: Iterable[str]) -> list[str]:
+        """The files that a node writes anew when another one becomes the leader, which may have it take entries back;
+        they may not be there. Arguments as in directories()."""
+
     def noted(self, root: str, names: Iterable[str], number: int, files: Files) -> NotedEntry | None:
         """What is noted of an entry beside the log; None where nothing is. Other arguments as in directories()."""
 
@@ -172,6 +176,12 @@ def marks_of(root: str, files: Files) -> Marks | None:
     """What a node had written down of its log of entries; None if nothing."""
     names = files.names(root)
     return next((found for kind in WRAPPED_LOGS if (found := kind.marks(root, names, files)) is not None), None)
+
+
+def led_by(root: str, files: Files) -> list[str]:
+    """The files that change when another node becomes the leader of a log of entries; they may not be there."""
+    names = files.names(root)
+    return [path for kind in WRAPPED_LOGS for path in kind.led_by(root, names)]
 
 
 def noted_entry(root: str, number: int, files: Files) -> NotedEntry | None:
