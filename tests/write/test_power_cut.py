@@ -6,6 +6,7 @@ A file system in a file (a loop device) is copied at that moment: in its file is
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracle import compaction
+from oracle.stores import StoreBuilder
 from support import reading, writing
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.format.sizes import Sizes
-from rmqstore_spark.write.fs import calls
+from rmqstore_spark.write.build import patch
+from rmqstore_spark.write.fs import calls, disk
 
 CODE = """
 import subprocess, sys
@@ -84,7 +88,7 @@ print(len(units), "messages")
 """
 
 
-_CHANGES_A_FILE = {"_pwrite", "in place", "_copy", "ftruncate", "utime"}
+_CHANGES_A_FILE = {"_pwrite", "in place", "_copy", "ftruncate", "utime", "fchmod"}
 _TAKES_A_NAME = {"unlink_at", "remove_directory_at", "remove_if_empty_at"}
 _MOVES = {"rename_at", "exchange"}
 _NAMES = {"open_at", "open_new_at", "make_directory_at", "link_at"} | _TAKES_A_NAME | _MOVES
@@ -104,6 +108,8 @@ class Unsynced:
         self._do, self._root = do, str(root)
         self._workshop, self._made = f"{root}/.rmqstore-spark", f"{root}/.rmqstore-spark/commit"
         self._journal = f"{self._made}/journal"
+        self._beside = f"{root.parent}/.{root.name}.rmqstore-spark-new"
+        self._is_published = False
         self.paths: set[str] = set()
         self.early: set[str] = set()
         self.steps = self.fails_at = 0
@@ -131,14 +137,18 @@ class Unsynced:
             self.paths = {each.replace(source, path) for each in self.paths}
         elif name == "fsync":
             self.paths.discard(path)
-        elif name == "sync_all":
-            self.paths.clear()
+        elif name == "sync_all":  # which does not tell of a journal that was given up, before Linux 5.17
+            self.paths = {path}
         is_said_later = above == self._root and name not in _MOVES | _TAKES_A_NAME  # a lock, and config/
         is_moved_soon = above == self._made and path != self._journal
         if name in _NAMES and path != self._workshop and not (is_said_later or is_moved_soon):
             self.paths.add(above)
         if source and not source.startswith(self._workshop):
             self.paths.add(os.path.dirname(source))
+        if name in _MOVES and path in {f"{self._root}/commitlog", f"{self._root}/consumequeue", self._root}:
+            self._is_published = True
+        elif name in {"fsync", "sync_all"} and path in {self._root, os.path.dirname(self._root)}:
+            self._is_published = False
         return answer
 
     def _judge(self, name: str, path: str, source: str) -> None:
@@ -148,14 +158,18 @@ class Unsynced:
             needed = {each for each in self.paths if each.startswith(source)}
         elif is_out:  # and the journal before
             needed = {each for each in self.paths if each.startswith(self._made)} - {f"{self._made}/new"}
-            needed |= {self._workshop, path} & self.paths
+            needed |= {self._workshop if os.path.lexists(self._journal) else path, path} & self.paths
             needed |= self.of_store if is_one_of_a_row else set()
+            if self._is_published and path.startswith((f"{self._root}/consumequeue/", f"{self._root}/index/")):
+                needed.add(self._root)  # else there may be units of messages that are not there
         elif name in _MOVES and path == self._journal:
             needed = {each for each in self.paths if each.startswith(self._made)}
         elif name in _TAKES_A_NAME and path.startswith(f"{self._made}/") and path != self._journal:
             needed = {self._made} & self.paths  # nobody will need the way back
         elif name in _TAKES_A_NAME and is_one_of_a_row:
             needed = self.of_store
+        elif name in _TAKES_A_NAME and path.startswith(f"{self._beside}/"):  # the store that was
+            needed = {os.path.dirname(self._root)} if self._is_published else set()
         else:
             return
         self.early |= needed
@@ -164,35 +178,86 @@ class Unsynced:
             raise RmqStoreError("a disk that is full")
 
 
+@pytest.fixture
+def unsynced(home: Path, monkeypatch: pytest.MonkeyPatch) -> Unsynced:
+    unsynced = Unsynced(home / "store", calls.do)
+    monkeypatch.setattr(calls, "do", unsynced.do)
+    return unsynced
+
+
+def _synced(unsynced: Unsynced, action: Callable[[], object]) -> int:
+    unsynced.steps = 0
+    with contextlib.suppress(RmqStoreError):
+        action()
+    assert unsynced.early == set()
+    assert unsynced.of_store == set()
+    return unsynced.steps
+
+
+ROWS = [{"topic": "T", "queueId": n % 2, "body": b"%d" % n, "keys": "k"} for n in range(60)]
+
+
+@pytest.mark.parametrize("most", [1 << 30, 1], ids=["one by one", "at once"])
 @pytest.mark.parametrize("segment", [4096, 1 << 18], ids=["files", "in place"])
-def test_what_counts_was_synced(home: Path, segment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_counts_was_synced(
+    home: Path, segment: int, most: int, unsynced: Unsynced, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever is moved to where it counts was synced before, as were the journal of it, and what undoes it."""
     root, sizes = home / "store", Sizes(segment=segment, queue_file=400, slots=100, items=4000)
-    rows = [{"topic": "T", "queueId": n % 2, "body": b"%d" % n, "keys": "k"} for n in range(60)]
-    unsynced = Unsynced(root, calls.do)
-    monkeypatch.setattr(calls, "do", unsynced.do)
-
-    def synced(action: Callable[[], object]) -> int:
-        unsynced.steps = 0
-        with contextlib.suppress(RmqStoreError):
-            action()
-        assert unsynced.early == set()
-        assert unsynced.of_store == set()
-        return unsynced.steps
+    monkeypatch.setattr(disk, "_MANY_TO_SYNC", most)
 
     def append() -> None:
-        writing.write(root, rows, sizes=sizes)
+        writing.write(root, ROWS, sizes=sizes)
 
     for unsynced.fails_at in range(1, 6):  # of a new store nothing is left
-        synced(append)
+        _synced(unsynced, append)
     unsynced.fails_at = 0
     for action in append, append, lambda: rmqstore_spark.rebuild(root):
-        synced(action)
-    synced(lambda: writing.write(root, rows, sizes=sizes, overwrite=True))
-    synced(append)
-    for unsynced.fails_at in range(1, 25, 2):  # the next attempt finishes what is left, or takes it back
-        assert synced(append) >= unsynced.fails_at
+        _synced(unsynced, action)
+    _synced(unsynced, lambda: writing.write(root, ROWS, sizes=sizes, overwrite=True))
+    _synced(unsynced, append)
+    # The next attempt finishes what is left, or takes it back.
+    for unsynced.fails_at in range(1 if segment == 4096 else 2, 25, 2) if most > 1 else ():
+        assert _synced(unsynced, append) >= unsynced.fails_at
     assert len(reading.read(root)) % 60 == 0
+
+
+def test_an_index_file_that_got_another_name_is_copied(
+    home: Path, unsynced: Unsynced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a backup of hard links, made while the messages are written: its file stays as it was."""
+    sizes, backup = Sizes(segment=1 << 18, queue_file=400, slots=100, items=4000), home / "backup"
+    writing.write(home / "store", ROWS, sizes=sizes)
+
+    def apply(tree: disk.Tree, changes: str, path: str, spare: str, real: Any = patch.apply) -> None:
+        os.link(path, backup)
+        real(tree, changes, path, spare)
+
+    monkeypatch.setattr(patch, "apply", apply)
+    before = next((home / "store" / "index").iterdir()).read_bytes()
+    _synced(unsynced, lambda: writing.write(home / "store", ROWS, sizes=sizes))
+    assert backup.read_bytes() == before
+    assert len(reading.read(home / "store", key="k")) == 120
+
+
+def test_offsets_that_were_set_are_synced(home: Path, unsynced: Unsynced) -> None:
+    writing.write(home / "store", ROWS, sizes=Sizes(segment=4096, queue_file=400, slots=100, items=4000))
+    path = home / "store" / "config" / "consumerOffset.json"
+    path.write_text('{"offsetTable": {"T@g": {"0": 1}}}')
+    _synced(unsynced, lambda: rmqstore_spark.Store(home / "store").set_offsets({"g": "latest"}))
+    assert json.loads(path.read_text())["offsetTable"] == {"T@g": {"0": 30, "1": 30}}
+    assert unsynced.steps
+
+
+def test_a_copy_is_synced_with_what_a_broker_has_compacted(home: Path, unsynced: Unsynced) -> None:
+    builder = StoreBuilder(home / "other", segment_size=8192)
+    values = [compaction.append(builder, "T", 0, key, b"v") for key in "abc"]
+    builder.close()
+    compaction.configure(home / "other", ["T"])
+    compaction.LogWriter(home / "other", "T", 0, 2048).write_all(values, 0)
+    rmqstore_spark.Store(home / "other").copy(home / "store")
+    assert unsynced.early == unsynced.of_store == set()
+    assert len(list((home / "store" / "compaction" / "compactionLog").rglob("0*"))) > 0
 
 
 @pytest.mark.slow
