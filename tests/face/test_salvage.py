@@ -390,6 +390,22 @@ def test_times_in_a_timers_log_that_are_no_times(tmp_path: Path, written: int | 
     assert found["found"].endswith("; nothing tells whether and when it was to be delivered")
 
 
+@pytest.mark.parametrize("written", [0, -5, 1 << 60])
+def test_times_of_delayed_messages_that_are_no_times(tmp_path: Path, written: int) -> None:
+    store = stores.StoreBuilder(tmp_path / "store")
+    place = store.append("SCHEDULE_TOPIC_XXXX", b"delayed", 2)
+    store.append("Orders", b"later")
+    store.close()
+    segment, queue = store.segment(0), store.root / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "2" / f"{0:020d}"
+    data, units = bytearray(segment.read_bytes()), bytearray(queue.read_bytes())
+    data[place + 80 : place + 90] = bytes(10)
+    segment.write_bytes(data)
+    units[12:20] = struct.pack(">q", written)
+    queue.write_bytes(units)
+    (found,) = [row for row in rmqstore_spark.Store(store.root).check().to_pylist() if row["problem"] == "lostMessages"]
+    assert found["found"].endswith("; nothing tells whether and when it was to be delivered")
+
+
 def test_delayed_messages_that_are_lost_are_told_with_their_times(tmp_path: Path) -> None:
     store = stores.StoreBuilder(tmp_path / "store", segment_size=16384)
     topic = "SCHEDULE_TOPIC_XXXX"

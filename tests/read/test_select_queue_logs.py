@@ -4,6 +4,7 @@ rows are those of the full scan, filtered."""
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -94,3 +95,20 @@ def test_last_values(tmp_path: Path, rng: random.Random) -> None:
         kinds = ("offsets", "key", "msgId", "time", "tags")
         fruitful += compare(root, rng, builder, kinds, compacted=True)
     assert fruitful > STORES * SELECTIONS / 8
+
+
+def test_each_offset_of_a_queue_that_has_several_files(tmp_path: Path) -> None:
+    """Also those between which a file begins or ends."""
+    builder = StoreBuilder(tmp_path / "store")
+    for number in range(12):
+        builder.append("T", b"%d" % number)
+    builder.close()
+    for (topic, queue_id), units in tiered.queue_units(builder.root).items():
+        writer = tiered.TierWriter(tmp_path / "tier", topic, queue_id)
+        for at in range(0, len(units), 4):
+            writer.write_segment(units[at : at + 4])
+    for first in range(12):
+        for last in range(first, 12):
+            span = {"startingOffsets": {"T": {"0": first}}, "endingOffsets": {"T": {"0": last + 1}}}
+            rows = reading.read(tmp_path / "tier", **{name: json.dumps(place) for name, place in span.items()})
+            assert [row["queueOffset"] for row in rows] == [*range(first, last + 1)]

@@ -269,6 +269,15 @@ def test_what_a_broker_does_not_make_by_itself(tmp_path: Path) -> None:
     lost = [m for m in builder.messages if m.queue_id == 1 and m.queue_offset >= 10 and m.position < begin]
     assert {row["problem"] for row in rows} == {"missingQueueUnit"}
     assert sum(row["count"] for row in rows) == len(lost) > 0
+    last = max((m for m in builder.messages if m.position % 4096 == 0), key=lambda m: m.position)
+    told = {}
+    for late in (2999, 3000):  # milliseconds by which the checkpoint is newer than the last segment's first message
+        times = last.store_timestamp + 9000, last.store_timestamp + late  # the older one counts
+        (tmp_path / "checkpoint").write_bytes(struct.pack(">qqq", *times, 0))
+        told[late] = sum(row["count"] for row in faults(rows_of(CHECK, tmp_path)))
+    assert told[3000] - told[2999] == sum(
+        m.queue_id == 1 and last.position - 4096 <= m.position < last.position for m in builder.messages
+    )
     (tmp_path / "checkpoint").write_bytes(struct.pack(">qqq", 0, 0, 0))
     assert faults(rows_of(CHECK, tmp_path)) == []
 

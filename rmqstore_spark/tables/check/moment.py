@@ -53,7 +53,7 @@ def _dispatched_from(store: Snapshot) -> int:
     """The physical offset at which a broker that finds `abort` begins: the last segment whose first message is older
     than the checkpoint, and since 5.4.0 at most some segments back."""
     said = checkpoint.fields(store.layout.checkpoint, store.files)
-    known = min((said.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp")), default=0) - _SLACK
+    known = min(said.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp")) - _SLACK
     start = store.end
     for extent in store.log.extents[-RECOVERED_SEGMENTS:][::-1]:
         try:
