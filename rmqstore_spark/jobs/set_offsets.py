@@ -15,7 +15,15 @@ from rmqstore_spark.query.copy_values import Start
 from rmqstore_spark.store.format.clock import milliseconds_now
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import MEMBERS, OFFSETS, Table, read
+from rmqstore_spark.store.structures.config import (
+    LIGHT_OFFSETS,
+    MEMBERS,
+    OFFSETS,
+    Table,
+    has_one_offset,
+    offset_entries,
+    read,
+)
 from rmqstore_spark.store.structures.kinds import is_writable
 from rmqstore_spark.write.build.topics import next_version
 from rmqstore_spark.write.config_file import NewConfig, change_config
@@ -69,7 +77,7 @@ def _file_of(store: Snapshot) -> tuple[str, Table]:
             )
         if why is not None:
             raise DamagedStoreError(f"{why}; `rmqstore rebuild --config` takes its backup, or says what is lost")
-    having = [name for name, table in tables.items() if table.get(MEMBERS[name])]
+    having = [name for name, table in tables.items() if offset_entries(table)]
     if len(having) > 1:
         path, other = (os.path.join(store.root, "config", name) for name in having)
         raise DamagedStoreError(
@@ -82,10 +90,14 @@ def _file_of(store: Snapshot) -> tuple[str, Table]:
 
 def _changed(table: Table, found: Iterable[Started]) -> bytes:
     """The text of the file with other offsets; all else stays as it is."""
-    entries = {**table.get(MEMBERS[OFFSETS[0]], {})}
+    entries, light = ({**table.get(member, {})} for member in (MEMBERS[OFFSETS[0]], LIGHT_OFFSETS))
     for each in found:
         topic, queue_id = each.queue
         name = f"{topic}@{each.group}"
-        entries[name] = {**entries.get(name, {}), str(queue_id): each.offset}
+        if not has_one_offset(each.group):
+            entries[name] = {**entries.get(name, {}), str(queue_id): each.offset}
+        elif queue_id == 0:
+            light[name] = each.offset
     version = {"dataVersion": next_version(table, milliseconds_now())} if "dataVersion" in table else {}
-    return json.dumps({**table, **version, MEMBERS[OFFSETS[0]]: entries}, indent="\t").encode()
+    changed = {MEMBERS[OFFSETS[0]]: entries, **({LIGHT_OFFSETS: light} if light else {})}
+    return json.dumps({**table, **version, **changed}, indent="\t").encode()

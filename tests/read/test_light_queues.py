@@ -212,6 +212,57 @@ def test_a_copy_keeps_them(tmp_path: Path) -> None:
         assert not [topic for topic in topics if topic.startswith("%LMQ%")]
 
 
+def _with_groups(root: Path) -> None:
+    """Offsets as a broker with enableLmq writes them: apart those of groups that are named like light queues."""
+    offsets = {
+        "offsetTable": {"%LMQ%a@g": {"0": 3}, "TopicA@g": {"0": 1, "1": 2}},
+        "lmqOffsetTable": {"%LMQ%a@%LMQ%client": 2, "%LMQ%b@%LMQ%client": 1, "TopicA@%LMQ%client": 1},
+    }
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "lmqConsumerOffset.json").write_text(json.dumps(offsets))
+
+
+def test_groups_that_are_named_like_light_queues(tmp_path: Path) -> None:
+    _, rows = light_store(tmp_path, random.Random(7), 60, odd=0)
+    _with_groups(tmp_path)
+    source = rmqstore_spark.Store(tmp_path)
+    assert source.groups()["group"].to_pylist() == ["%LMQ%client", "g"]
+    own = [row for row in source.offsets().to_pylist() if row["group"] == "%LMQ%client"]
+    assert [(row["topic"], row["queueId"], row["consumerOffset"]) for row in own] == [
+        ("%LMQ%a", 0, 2),
+        ("%LMQ%b", 0, 1),
+        ("TopicA", 0, 1),
+    ]
+    assert own[0]["lag"] == len(_of(rows, "%LMQ%a")) - 2
+    found = reading.read(tmp_path, columns=["commitLogOffset"], subscribe="%LMQ%a", startingOffsets="group:%LMQ%client")
+    assert [row["commitLogOffset"] for row in found] == [r["commitLogOffset"] for r in _of(rows, "%LMQ%a", 2)]
+    problems = [(row["problem"], row["topic"]) for row in source.check().to_pylist()]
+    assert ("offsetAheadOfQueue", "%LMQ%b") not in problems
+    path = tmp_path / "config" / "lmqConsumerOffset.json"
+    path.write_text(path.read_text().replace('%LMQ%b@%LMQ%client": 1', '%LMQ%b@%LMQ%client": 999'))
+    problems = [(row["problem"], row["topic"]) for row in rmqstore_spark.Store(tmp_path).check().to_pylist()]
+    assert ("offsetAheadOfQueue", "%LMQ%b") in problems
+
+
+def test_where_a_broker_with_light_queues_looks_for_offsets(tmp_path: Path) -> None:
+    """In a file of their own, and in no other: copies and set_offsets put them there."""
+    light_store(tmp_path / "a", random.Random(7), 60, odd=0)
+    _with_groups(tmp_path / "a")
+    source, config = rmqstore_spark.Store(tmp_path / "a"), Path("config", "lmqConsumerOffset.json")
+    source.copy(tmp_path / "whole")
+    assert json.loads((tmp_path / "whole" / config).read_text()) == json.loads((tmp_path / "a" / config).read_text())
+    assert not (tmp_path / "whole" / "config" / "consumerOffset.json").exists()
+    assert rmqstore_spark.Store(tmp_path / "whole").offsets() == source.offsets()
+    source.copy(tmp_path / "one", subscribe="TopicA", groupOffset={"%LMQ%client": {"TopicA": {0: 0}}})
+    copied = json.loads((tmp_path / "one" / config).read_text())
+    assert copied["offsetTable"]["TopicA@g"] == {"0": 1, "1": 2}
+    assert copied["lmqOffsetTable"]["TopicA@%LMQ%client"] == 0
+    source.set_offsets({"%LMQ%client": {"TopicA": {0: 0}}})
+    changed = json.loads((tmp_path / "a" / config).read_text())
+    assert changed["lmqOffsetTable"] == {"%LMQ%a@%LMQ%client": 2, "%LMQ%b@%LMQ%client": 1, "TopicA@%LMQ%client": 0}
+    assert changed["offsetTable"] == {"%LMQ%a@g": {"0": 3}, "TopicA@g": {"0": 1, "1": 2}}
+
+
 def test_a_write_makes_none(tmp_path: Path) -> None:
     """Only a broker numbers messages in light queues: it is refused by name; others leave them as they are."""
     light_store(tmp_path, random.Random(8), 100, odd=0)

@@ -232,7 +232,7 @@ def test_a_file_too_large_to_be_parsed_is_no_broken_one(
         rows = store.check().to_pylist()
         assert {row["problem"] for row in rows} >= {"offsetAheadOfQueue", "offsetBehindQueue", "offsetWithoutQueue"}
         store.copy(tmp_path / new)
-        copied = (tmp_path / new / "config" / OFFSETS[0]).read_text()
+        copied = (tmp_path / new / "config" / of_groups[0]).read_text()
         return rows, copied, store.rebuild_config(dry_run=True).to_pylist()
 
     few, copied, kept = told("few")

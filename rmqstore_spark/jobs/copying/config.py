@@ -20,13 +20,16 @@ from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
     ALL_MEMBERS,
+    LIGHT_OFFSETS,
     LOGIC_QUEUES,
     MEMBERS,
     OFFSETS,
     STATIC_TOPICS,
     OffsetsByName,
     Table,
+    has_one_offset,
     is_count,
+    offset_entries,
     offsets_by_number,
     offsets_in,
     read,
@@ -51,6 +54,7 @@ _FILES = (
     "consumerOrderInfo.json",
     "delayOffset.json",
 )  # for timed and delayed messages, too
+_BY_TOPIC_AND_GROUP = (MEMBERS[OFFSETS[0]], LIGHT_OFFSETS)
 _PART = 256 * 1024  # bytes of a large file that are made at once
 _NUMBERS = ("readQueueNums", "writeQueueNums")
 NEEDED_BY_COPIES = {"topics", "groups", "inflight"}  # a copy has only what these tables know
@@ -122,10 +126,11 @@ class Config:
             return self
         tables = {}
         for name, table in self.tables.items():
-            entries = table.get(ALL_MEMBERS[name])
-            if name in _BY_TOPIC and isinstance(entries, dict):
-                kept = {key: entry for key, entry in entries.items() if key.partition("@")[0] not in topics}
-                table = {**table, ALL_MEMBERS[name]: kept}
+            for member in _BY_TOPIC_AND_GROUP if name in OFFSETS else (ALL_MEMBERS[name],):
+                entries = table.get(member)
+                if name in _BY_TOPIC and isinstance(entries, dict):
+                    kept = {key: entry for key, entry in entries.items() if key.partition("@")[0] not in topics}
+                    table = {**table, member: kept}
             tables[name] = table
         large = {name: of.only({topic for _, topic in of} - {*topics}) for name, of in self.large.items()}
         return replace(self, tables=tables, large=large)
@@ -138,10 +143,16 @@ class Config:
     @property
     def offsets(self) -> OffsetsByName | ConsumerOffsets:
         """The consumers' offsets: the first file with any counts."""
-        for name in OFFSETS:
-            if found := self.large.get(name) or self.member(name):
-                return found if isinstance(found, ConsumerOffsets) else offsets_in([found])
-        return {}
+        found = self._offsets_of(self.offsets_file)
+        return found if isinstance(found, ConsumerOffsets) else offsets_in([found])
+
+    @property
+    def offsets_file(self) -> str:
+        """The name of that file: a broker with enableLmq takes none but the second."""
+        return next(filter(self._offsets_of, OFFSETS), OFFSETS[0])
+
+    def _offsets_of(self, name: str) -> Table | ConsumerOffsets:
+        return self.large.get(name) or offset_entries(self.tables[name])
 
     def refuse_unread(self) -> None:
         """Refuse files that would be missing in a copy.
@@ -214,7 +225,7 @@ def config_files(
     both = list(zip(sources, configs, strict=True))
     files: dict[str, bytes | Iterable[bytes]] = {
         "topics.json": _topics(both, ends, is_whole, batch_topics),
-        "consumerOffset.json": _consumer_offsets(both, ends, is_whole, starts),
+        max(config.offsets_file for config in configs): _consumer_offsets(both, ends, is_whole, starts),
     }
     for name in _TAKEN_OVER:
         found = _joined(configs, name)
@@ -284,8 +295,8 @@ def _consumer_offsets(
     for each in starts:
         if is_whole or each.queue[0] in copied:
             started.setdefault((each.group, each.queue[0]), []).append(each)
-    made = bytearray(b'{\n\t"offsetTable": {')
-    for number, (group, topic) in enumerate(dict.fromkeys([*origins, *started])):
+    made, count, light = bytearray(b'{\n\t"offsetTable": {'), 0, dict[str, int]()
+    for group, topic in dict.fromkeys([*origins, *started]):
         known: dict[str, int] = {}
         for source, offsets in origins.get((group, topic), ()):
             first = source.first_queue.get(topic, 0)
@@ -293,12 +304,25 @@ def _consumer_offsets(
                 known[str(first + queue_id)] = min(offset, ends.get((topic, first + queue_id), 0))
         for each in started.get((group, topic), ()):
             known[str(each.queue[1])] = min(each.offset, ends.get(each.queue, 0))
+        name = f"{topic}@{group}"
+        if has_one_offset(group):
+            if "0" in known:
+                light[name] = known["0"]
+            continue
         entry = json.dumps(known, indent="\t").replace("\n", "\n\t\t")
-        made += f"{',' * (number > 0)}\n\t\t{json.dumps(f'{topic}@{group}')}: {entry}".encode()
+        made += f"{',' * (count > 0)}\n\t\t{json.dumps(name)}: {entry}".encode()
+        count += 1
         if len(made) >= _PART:
             yield bytes(made)
             made.clear()
-    yield bytes(made) + (b"\n\t}\n}" if origins or started else b"}\n}")
+    of_light = json.dumps(light, indent="\t").replace("\n", "\n\t")
+    yield (
+        bytes(made)
+        + b"\n\t" * (count > 0)
+        + b"}"
+        + f',\n\t"{LIGHT_OFFSETS}": {of_light}'.encode() * bool(light)
+        + b"\n}"
+    )
 
 
 def _joined(configs: list[Config], name: str) -> Table:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
+from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.io.files import Files, cannot_read, ignore_unreadable, kind_of
 from rmqstore_spark.store.structures.kinds import Part
 from rmqstore_spark.store.structures.layout import queue_id_of
@@ -46,6 +47,8 @@ MEMBERS = {
     "consumerFilter.json": "filterDataByTopic",
 }
 OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")  # with light queues (enableLmq) the second has all of them
+# Beside "offsetTable": of groups that are named like light queues, as MQTT's (LmqConsumerOffsetManager).
+LIGHT_OFFSETS = "lmqOffsetTable"
 STATIC_TOPICS, LOGIC_QUEUES = "topicQueueMapping.json", "topicQueueMappingInfoMap"  # by topic: its logic queues
 ALL_MEMBERS = {**MEMBERS, STATIC_TOPICS: LOGIC_QUEUES}  # also of the file that no command makes anew
 # The files that a broker may have in RocksDB instead.
@@ -378,6 +381,18 @@ def is_count(value: Any) -> bool:
 def is_exactly(value: Any, number: int) -> bool:
     """Is a value exactly this whole number? To Python, true and 1.0 are equal to 1, too."""
     return type(value) is int and value == number
+
+
+def has_one_offset(group: str) -> bool:
+    """Does a group have one offset in a topic, of queue 0, which brokers write to LIGHT_OFFSETS?"""
+    return is_light(group)
+
+
+def offset_entries(table: Table) -> Table:
+    """The consumers' offsets in an OFFSETS file: by topic@group, then by queueId."""
+    entries, of_light = (table.get(member) for member in (MEMBERS[OFFSETS[0]], LIGHT_OFFSETS))
+    light = of_light.items() if isinstance(of_light, dict) else ()
+    return {**(entries if isinstance(entries, dict) else {}), **{name: {"0": offset} for name, offset in light}}
 
 
 def offsets_in(tables: Iterable[Table]) -> OffsetsByName:

@@ -30,6 +30,7 @@ from rmqstore_spark.store.structures.config import (
     Table,
     in_rocksdb,
     is_too_large,
+    offset_entries,
     offsets_by_number,
     parse,
     read_text,
@@ -531,18 +532,22 @@ def _whole(path: str, files: Files) -> tuple[Table | None, _Found]:
         return None, found
     with contextlib.suppress(ValueError):
         table = parse(read_text(path, files, "replace"))
-        entries = table.get(MEMBERS[OFFSETS[0]])
-        return table, _of_table(entries if isinstance(entries, dict) else {})
+        return table, _of_table(offset_entries(table))
     return None, _Found()
 
 
 def _of_table(table: Table) -> _Found:
-    found, remaining = _Found(), iter(table.items())
+    found = _Found()
+    _add(table, found)
+    return found
+
+
+def _add(table: Table, found: _Found) -> None:
+    remaining = iter(table.items())
     while some := list(itertools.islice(remaining, _ENTRIES_AT_ONCE)):
         parts = [offsets_by_number(queues) if isinstance(queues, dict) else {} for _, queues in some]
         queue_ids, offsets = itertools.chain(*parts), itertools.chain.from_iterable(part.values() for part in parts)
         found.add_texts([text for text, _ in some], _longs(map(len, parts)), _longs(queue_ids), _longs(offsets))
-    return found
 
 
 def _streamed(path: str, files: Files, are_all: bool = False) -> tuple[Table | None, _Found, int]:
@@ -574,6 +579,7 @@ def _streamed(path: str, files: Files, are_all: bool = False) -> tuple[Table | N
         whole = _WITHOUT.join(around)
         table = parse(whole.decode(errors="replace"))
         if table.get(MEMBERS[OFFSETS[0]]) == {}:
+            _add(offset_entries(table), found)
             # Others are parsed for what is wrong with them, but not where they are too large for that.
             found.is_sound = (is_utf8 and _is_utf8(whole)) or is_too_large(path, files)
             return table, found, stop

@@ -11,6 +11,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import (
     ALL_MEMBERS,
     DEFAULT_QUEUES,
+    LIGHT_OFFSETS,
     MEMBERS,
     OFFSETS,
     Looked,
@@ -18,6 +19,7 @@ from rmqstore_spark.store.structures.config import (
     is_count,
     looked_at,
     member_of,
+    offset_entries,
     why_unread,
     with_backup,
 )
@@ -127,7 +129,8 @@ def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
     for name in OFFSETS:
         path = os.path.join(store.root, "config", name)
         sound = sound_offsets(path, store.files, are_all=True) if name in store.sound_offsets else None
-        table = {} if sound is not None else member_of(store.root, name, "offsetTable", store.files)
+        members = (MEMBERS[name], LIGHT_OFFSETS) if sound is None else ()
+        table = offset_entries({member: member_of(store.root, name, member, store.files) for member in members})
         topics = {key.partition("@")[0] for key in table} if sound is None else {topic for _, topic in sound}
         bounds.look_up(topics)
         for topic, group, offsets in _parsed(table) if sound is None else _streamed(sound):
