@@ -209,15 +209,15 @@ class _Scale:
     def _run(self, work: Work, store: WideStore) -> dict[str, Any]:
         if work.read:
             given = [{"root": str(each.root), **work.read(each)} for each in (self._tiny, store)]
-            return _probe(*given)
+            return probe(*given)
         with _copied(self._tiny) as tiny, _copied(store) as copy:
-            return _probe(
+            return probe(
                 {"root": str(tiny), "append": [SMALL_TOPIC, 0]},
                 {"root": str(copy), "append": [store.message.topic, store.message.queueId]},
             )
 
 
-def _probe(warm_up: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+def probe(warm_up: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
     command = [sys.executable, str(HERE / "probe.py"), json.dumps({"warm_up": warm_up, "measured": measured})]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LIMIT_SECONDS, check=True)
     found: dict[str, Any] = json.loads(done.stdout)

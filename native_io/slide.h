@@ -3,6 +3,7 @@
 #define RMQ_SLIDE_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "decode.h"
 #include "file.h"
@@ -18,14 +19,25 @@ typedef struct {
     int64_t ahead;        /* bytes of the next window; later windows have the capacity */
 } rmq_slide;
 
-/* Show the bytes from `at` on: a window's worth, but nothing from `stop` on that is not needed. */
+/* Reads with flags pass by: the system drops each page, of at most this many bytes and at a multiple of its size, once
+ * any of its bytes are read. Whoever reads the others then waits for the disk again, and has stopped the reading ahead. */
+static const int64_t rmq_slide_page = 2 * 1024 * 1024;
+
+/* Show the bytes from `at` on: a window's worth, but nothing from `stop` on that is not needed. Reads that pass by keep
+ * what is there, and end where a page does. */
 static void rmq_slide_to(rmq_slide *s, int64_t at, int64_t need, int64_t stop) {
-    int64_t size = s->ahead < stop - at ? s->ahead : stop - at;
-    if (size < need) size = need;
+    int64_t size = s->ahead < stop - at ? s->ahead : stop - at, kept = 0;
+    if (s->file.flags != 0) {
+        const int64_t after = (at - s->start + size) % rmq_slide_page;
+        if (size < stop - at && after < size) size -= after;
+        if (at > s->base && at < s->base + s->shown) kept = s->base + s->shown - at;
+        memmove(s->buffer, s->buffer + (at - s->base) * (kept > 0), (size_t)kept);
+    }
+    if (size < need) size = need; /* which is more than is there */
     if (size > s->end - at) size = s->end - at;
     s->ahead = s->capacity; /* sequential reading mostly goes on */
     s->base = at;
-    s->shown = rmq_read_file(&s->file, s->buffer, size, at - s->start);
+    s->shown = kept + rmq_read_file(&s->file, s->buffer + kept, size - kept, at + kept - s->start);
 }
 
 /* Bytes of the log that are passed, where a filter selects little, before the caller decides whether to go on. */

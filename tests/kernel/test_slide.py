@@ -17,6 +17,7 @@ from native_io import COLUMNS, Filter, Slide, Status, Walked
 from rmqstore_spark.store.format.units import BatchBuilder
 
 PLENTY = 1 << 40
+ANY_FLAG = os.RWF_HIPRI  # which says nothing to the page cache; but the slide takes reads with flags for passing by
 
 
 class Reading:
@@ -73,12 +74,13 @@ def test_any_window_any_room(store: StoreBuilder, rng: random.Random) -> None:
     assert count == len(store.messages) == len(expected)
     for _ in range(30):
         size = longest(store) + rng.choice((0, 1, 1000, 1 << 20))
+        flags = rng.choice((0, ANY_FLAG))
         with Reading(store.segment(0), 0, size, ahead=rng.randint(1, size)) as reading:
             rows, at, status = [], 0, Status.FULL
             while status is Status.FULL:
                 most, enough = rng.choice((1, 7, PLENTY)), rng.choice((1, 10_000, PLENTY))
                 before = at
-                count, at, status, _, _ = reading.read(at, store.end, most=most, enough=enough)
+                count, at, status, _, _ = reading.read(at, store.end, most=most, enough=enough, flags=flags)
                 assert reading.decoder.rows == count <= most
                 assert count or status is not Status.FULL
                 assert (at > before) == (count > 0)
@@ -170,6 +172,20 @@ def test_what_is_read_is_counted(store: StoreBuilder) -> None:
         assert store.end / size <= reading.slide.requests <= 2 * store.end / size + 1
         reading.read(store.end, store.end)
         assert reading.slide.requests == 0
+    with Reading(store.segment(0), 0, size) as reading:
+        reading.read(0, store.end, flags=ANY_FLAG)
+        assert reading.slide.bytes == store.end
+
+
+def test_reads_that_pass_by_end_where_pages_do(tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path, segment_size=16 << 20)
+    for _ in range(15):
+        store.append("Orders", body=bytes(1 << 20))
+    store.close()
+    with Reading(store.segment(0), 0, 3 << 20) as reading:
+        assert reading.read(0, store.end, flags=ANY_FLAG)[0] == 15
+        assert reading.slide.requests == -(-store.end // (2 << 20))
+        assert (reading.slide.base + reading.slide.shown, reading.slide.bytes) == (store.end, store.end)
 
 
 def test_it_ends_after_the_window_that_makes_enough(store: StoreBuilder) -> None:

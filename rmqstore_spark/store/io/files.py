@@ -29,7 +29,7 @@ from rmqstore_spark.errors import (
     StorageError,
     one_line,
 )
-from rmqstore_spark.store.io.guest import Guest, Manners, Pace, Traces, passing_by
+from rmqstore_spark.store.io.guest import Ahead, Guest, Manners, Pace, Traces, passing_by
 from rmqstore_spark.store.io.read_ahead import ReadAhead
 from rmqstore_spark.store.io.schedule import Serial
 from rmqstore_spark.store.io.storage import Storage
@@ -411,6 +411,7 @@ class ReadFile:
         self._files = files
         self._fd = files.open(path)
         self.flags = passing_by(self._fd, is_log) if files.manners.drop_cache else 0
+        self._ahead = Ahead(self._fd) if self.flags else None
         self._guest = files.guest(self._fd, is_log and not self.flags)
 
     def __enter__(self) -> "ReadFile":
@@ -420,6 +421,8 @@ class ReadFile:
         self.close()
 
     def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.clear()
         if self._guest is not None:
             self._guest.leave()
         os.close(self._fd)
@@ -433,7 +436,9 @@ class ReadFile:
             raise cannot_read(self.path, why) from None
 
     def expect(self, start: int, stop: int) -> None:
-        """See OpenFile. The system reads ahead by itself."""
+        """See OpenFile. The system reads ahead by itself, but for reads that pass by."""
+        if self._ahead is not None:
+            self._ahead.expect(start, stop)
 
     @property
     def descriptor(self) -> int | None:

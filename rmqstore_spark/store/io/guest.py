@@ -22,6 +22,8 @@ _PAGES = _BLOCK // mmap.PAGESIZE
 _OVERSLEPT = 0.1  # seconds
 _PASSING_BY = 0x80  # RWF_DONTCACHE of linux/fs.h
 _BEYOND = 1 << 30  # bytes, so far after a file's end that no page can be there
+_MOST_AHEAD = 32 * 1024 * 1024  # bytes: no system reads further ahead
+_FEW_BYTES = 1024 * 1024  # read in one or two requests: to read ahead of them is no gain
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def passing_by(fd: int, is_log: bool) -> int:
     """The flags of preadv2() with which reads of an open segment leave no page in memory that was not there; 0 where
     the system has none, or not for this file system: there Traces drops pages. Linux has them since 6.14.
 
-    From then on the system does not read ahead in the file, of whatever kind: pages that nobody reads would stay.
+    From then on the system does not read ahead in the file, of whatever kind: pages that nobody reads would stay. Where
+    a segment is read from start to end, Ahead lets it.
     """
     with contextlib.suppress(OSError, NotImplementedError):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -49,6 +52,41 @@ def passing_by(fd: int, is_log: bool) -> int:
             os.preadv(fd, [bytearray(1)], 0, _PASSING_BY)
             return _PASSING_BY
     return 0
+
+
+class Ahead:
+    """Has the system read ahead of reads that pass by, which it then does not wait for; it drops these pages, too, once
+    they are read. Those that nobody came to read are dropped at the end, if they were not there before.
+
+    Who is not told which pages are there (see Traces) gets nothing read ahead.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._start = self._stop = 0
+        self._before: npt.NDArray[np.uint8] = np.zeros(
+            0, np.uint8
+        )  # from the page of the start on: is it there? 1 or 0
+
+    def expect(self, start: int, stop: int) -> None:
+        """Announce that the bytes [start, stop) are read next, from start to end."""
+        if stop - start <= _FEW_BYTES or self._start <= start < stop <= self._stop:
+            return
+        self.clear()
+        size = os.fstat(self._fd).st_size
+        first, last = start // mmap.PAGESIZE, -(-min(stop + _MOST_AHEAD, size) // mmap.PAGESIZE)
+        if first < last and _are_told(self._fd, size):
+            self._start, self._stop = start, stop
+            self._before = _pages_there(self._fd, first * mmap.PAGESIZE, last - first)
+            _advise(self._fd, 0, 0, os.POSIX_FADV_NORMAL)
+
+    def clear(self) -> None:
+        """Drop the pages that were read ahead and are still there; nothing more is read ahead."""
+        if len(self._before):
+            first = self._start // mmap.PAGESIZE * mmap.PAGESIZE
+            _drop(self._fd, first, self._before | (1 - _pages_there(self._fd, first, len(self._before))))
+            _advise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+            self._start, self._stop, self._before = 0, 0, self._before[:0]
 
 
 class Pace:
@@ -92,9 +130,8 @@ class Traces:
         self._fd = fd
         self._size = size
         self._before: dict[int, npt.NDArray[np.uint8]] = {}  # blocks: which pages were there, 1 or 0
-        self._advise(0, 0, os.POSIX_FADV_RANDOM)
-        beyond = -(-(self._size + _BEYOND) // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._may_look = self._look(beyond, 1)[0] == 0
+        _advise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        self._may_look = _are_told(fd, size)
 
     def extend(self, start: int, stop: int) -> None:
         """Announce that the bytes [start, stop) are read next. The bytes before have been processed."""
@@ -117,28 +154,43 @@ class Traces:
         new = [block for block in blocks if block not in self._before]
         if new:
             first, count = new[0], new[-1] + 1 - new[0]
-            pages = self._look(first * _BLOCK, count * _PAGES) if self._may_look else np.zeros(count * _PAGES, np.uint8)
+            pages = (
+                _pages_there(self._fd, first * _BLOCK, count * _PAGES)
+                if self._may_look
+                else np.zeros(count * _PAGES, np.uint8)
+            )
             for block in new:
                 self._before[block] = pages[(block - first) * _PAGES :][:_PAGES]
 
-    def _look(self, offset: int, count: int) -> npt.NDArray[np.uint8]:
-        pages = np.ones(count, np.uint8)
-        with contextlib.suppress(OSError):  # a file system without memory of its own
-            resident(self._fd, offset, pages)
-        return pages
-
     def _drop(self, blocks: list[int]) -> None:
         for block in sorted(blocks):
-            pages = self._before.pop(block)
-            bounds = np.flatnonzero(np.diff(pages, prepend=1, append=1))  # where stretches of new pages begin and end
-            for start, stop in bounds.reshape(-1, 2).tolist():
-                self._advise(
-                    block * _BLOCK + start * mmap.PAGESIZE, (stop - start) * mmap.PAGESIZE, os.POSIX_FADV_DONTNEED
-                )
+            _drop(self._fd, block * _BLOCK, self._before.pop(block))
 
-    def _advise(self, start: int, size: int, advice: int) -> None:
-        with contextlib.suppress(OSError):  # a hint to the system may fail
-            os.posix_fadvise(self._fd, start, size, advice)
+
+def _are_told(fd: int, size: int) -> bool:
+    """Is this process told which pages of a file of this size are in memory?"""
+    beyond = -(-(size + _BEYOND) // mmap.PAGESIZE) * mmap.PAGESIZE
+    return bool(_pages_there(fd, beyond, 1)[0] == 0)
+
+
+def _pages_there(fd: int, offset: int, count: int) -> npt.NDArray[np.uint8]:
+    """Which of some pages of a file are in memory, 1 or 0."""
+    pages = np.ones(count, np.uint8)
+    with contextlib.suppress(OSError):  # a file system without memory of its own
+        resident(fd, offset, pages)
+    return pages
+
+
+def _drop(fd: int, offset: int, pages: npt.NDArray[np.uint8]) -> None:
+    """Drop from memory those pages from an offset on that have a 0."""
+    bounds = np.flatnonzero(np.diff(pages, prepend=1, append=1))  # where stretches of them begin and end
+    for start, stop in bounds.reshape(-1, 2).tolist():
+        _advise(fd, offset + start * mmap.PAGESIZE, (stop - start) * mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
+
+
+def _advise(fd: int, start: int, size: int, advice: int) -> None:
+    with contextlib.suppress(OSError):  # a hint to the system may fail
+        os.posix_fadvise(fd, start, size, advice)
 
 
 class Guest:

@@ -17,6 +17,7 @@ from rmqstore_spark.store.structures.segments import Segment
 
 WINDOW_SIZE = 512 * 1024  # bytes; they stay in the second-level cache between reading, checking and decoding
 FIRST_WINDOW = 16 * 1024
+_PASSING_WINDOW = 2 * 1024 * 1024 + 64 * 1024  # of reads that pass by: a page of slide.h, and some
 _BLOCK = 4 * 1024
 _TAIL_SIZE = 2 * (32767 + 2)  # the most bytes that can stand after a body
 _NOTHING = memoryview(bytearray())
@@ -59,9 +60,14 @@ class Window:
         if len(buffer) == WINDOW_SIZE and len(_spares) < _MOST_SPARES:
             _spares.append(buffer)
 
+    @property
+    def _most(self) -> int:
+        """The most bytes that are shown at a time."""
+        return _PASSING_WINDOW if self._file.flags else WINDOW_SIZE
+
     def begin_anew(self) -> None:
         """What is shown next need not go on from what was shown: no more is read ahead than at first."""
-        self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
+        self._ahead = min(FIRST_WINDOW, self._most)
 
     def expect(self, start: int, stop: int) -> None:
         """Announce that the bytes [start, stop) are shown next, from start to end, if nothing in them stops the
@@ -74,7 +80,7 @@ class Window:
         if self.base <= at and shown >= max(need, FORMAT["BLANK_SIZE"]):
             return
         size = max(need, min(self._ahead, stop - at))
-        self._ahead = min(2 * self._ahead, WINDOW_SIZE)  # sequential reading mostly goes on
+        self._ahead = min(2 * self._ahead, self._most)  # sequential reading mostly goes on
         self.load(at, size)
 
     def expect_ends(self, at: int, size: int) -> None:
@@ -99,8 +105,8 @@ class Window:
         fd = self._file.descriptor
         if fd is None:
             return None
-        if self.data.obj is not self._buffer.obj or len(self._buffer) < WINDOW_SIZE:
-            self.data = self._of_size(WINDOW_SIZE)[:0]
+        if self.data.obj is not self._buffer.obj or len(self._buffer) < self._most:
+            self.data = self._of_size(self._most)[:0]
         slide = Slide(self._buffer, base=self.base, shown=len(self.data), ahead=self._ahead)
         try:
             return slide.decode(
@@ -195,7 +201,7 @@ class Window:
     def _of_size(self, size: int) -> memoryview:
         """A buffer of a size; the bytes in memory now are lost."""
         buffer = self._buffer if size <= len(self._buffer) else _new_buffer(size)
-        if size <= WINDOW_SIZE:  # the memory of a huge unit is given back
+        if size <= self._most:  # the memory of a huge unit is given back
             self._buffer = buffer
         self.base = self.file_end  # so that `data` is not taken for a part of the log
         return buffer[:size]
