@@ -46,7 +46,7 @@ def followed(
         raise OptionError(f"{path}: expected one store, found {len(roots)}")
     last = arrow_schema(columns).empty_table()
     if options.start == "latest":
-        logs = [(follower.log_up_to(root, place), options.read) for root, place in sorted(start.stores.items())]
+        logs = [follower.before(root, place) for root, place in sorted(start.stores.items())]
         last = last_of_logs(logs, columns, count)
     return last, _coming(follower, start, options, columns)
 

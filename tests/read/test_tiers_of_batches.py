@@ -19,6 +19,7 @@ from oracle.tiered import TierWriter
 from support.following import Query
 
 from rmqstore_spark import DamagedStoreError, Store
+from rmqstore_spark.cli.following import followed
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "body"]
 Row = dict[str, Any]
@@ -104,6 +105,20 @@ def test_a_tier_of_batches(tmp_path: Path, rng: random.Random) -> None:
         for option, value in (("key", f"k{number}"), ("msgId", f"ID{number}")):
             assert rows_of(tmp_path / "tier", names, **{option: value}) == [expected[number]]
     assert Store(tmp_path / "tier").check().num_rows == 0
+
+
+def test_the_last_messages_before_new_ones(tmp_path: Path) -> None:
+    """`tail -f` shows each message of a batch once, also one that a killed broker has brought again."""
+    copies = _copies_of_batches(tmp_path / "store", [1, 3, 1, 4, 2])
+    expected = rows_of(tmp_path / "store", ["queueOffset", "body"])
+    writer = TierWriter(tmp_path / "tier", BATCHES, 0)
+    claims = _claims(0, copies[:5]) + _claims(sum(map(len, copies[:8])), copies[5:])
+    writer.write_segment(copies[:8], lag=8)
+    writer.write_segment(copies[5:], lag=6)
+    (writer.queue / tiered.name_of(0)).write_bytes(claims)
+    for count in (1, 4, 9, 100):
+        last, _ = followed(str(tmp_path / "tier"), {"columns": "queueOffset,body"}, count, False)
+        assert last.to_pylist() == expected[-count:]
 
 
 def test_brokers_killed_among_copies_of_batches(tmp_path: Path, rng: random.Random) -> None:

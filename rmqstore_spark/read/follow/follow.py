@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from rmqstore_spark.errors import DataLossError, NotAStoreError
 from rmqstore_spark.query.option_values import GroupOffsets
+from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.query.stream_options import StreamOptions
 from rmqstore_spark.read.follow.admission import cut_bytes, cut_messages
@@ -147,9 +148,9 @@ class Follower:
         self._edges.clear()
         self._target = {root: self._edge(root, None).look() for root in self._list() if self._has_log(root)}
 
-    def log_up_to(self, root: str, place: StoreOffset) -> Snapshot:
-        """The log of a store up to a place in it."""
-        return self._open(root, place.position)
+    def before(self, root: str, place: StoreOffset) -> tuple[Snapshot, ReadOptions]:
+        """The log of a store up to a place in it, and what to read of it: all that does not come from there on."""
+        return self._open(root, place.position), self._options.read
 
     def plan(self, start: StreamOffset, end: StreamOffset, columns: Collection[str] | None = None) -> list[Task]:
         """The tasks of the batch between two offsets.

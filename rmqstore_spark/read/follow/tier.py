@@ -24,7 +24,8 @@ from typing import ClassVar
 from rmqstore_spark.errors import DataLossError, DeletedMeanwhileError, NotAStoreError, RmqStoreError, quoted
 from rmqstore_spark.kept import kept
 from rmqstore_spark.query.option_values import GroupOffsets
-from rmqstore_spark.query.selection import Selection
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.query.stream_options import StreamOptions
 from rmqstore_spark.read.follow.edge import ADVICE, Reached, mark_at, mark_text
 from rmqstore_spark.read.follow.follow import Follower
@@ -231,6 +232,12 @@ class TierFollower(Follower):
         self._note(start)
         self._note(end)
         return super().plan(start, end, columns)
+
+    def before(self, root: str, place: StoreOffset) -> tuple[Snapshot, ReadOptions]:
+        """As of Follower. The whole log tells which messages are there twice; queue offsets tell what comes later."""
+        read = self._options.read
+        earlier = {queue: Numbers(most=first - 1) for queue, first in place.starts.items()}
+        return self._opened(root, self._files), replace(read, selection=read.selection.in_queues(earlier))
 
     def _note(self, offset: StreamOffset | None) -> None:
         if offset is not None:
