@@ -380,7 +380,8 @@ class Store(TableMethods):
             what a search of the copy finds of it.
 
         Raises:
-            RmqStoreError: the copy is not possible. Nothing was written.
+            RmqStoreError: the copy is not possible. Nothing was written; or, where the text says so, the new store is
+                there.
         """
         return self._copy(target, options, is_salvage=False)
 

@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
+from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError, StorageError, counted
 from rmqstore_spark.jobs.copying.chunks import chunks_of
 from rmqstore_spark.jobs.copying.compaction import CompactionFiles, compaction_files
 from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind, started
@@ -132,7 +132,8 @@ def copy(job: CopyJob) -> Copied:
     """Make a new store from others, with everything that is asked for, or make nothing.
 
     Raises:
-        RmqStoreError: the copy is not possible. Nothing was written.
+        RmqStoreError: the copy is not possible. Nothing was written; or, where the text says so, the new store is
+            there.
     """
     _refuse_sources(job)
     if job.is_salvage:
@@ -194,10 +195,12 @@ def _copy(job: CopyJob, topics_of_tier: set[str]) -> Copied:
                 functools.partial(config_files, named, configs, job.is_whole, batch_topics, starts=starts),
             )
         copied = list(zip(sources, configs[: len(sources)], bounds, strict=True))
-        # The new store is there: what a broker deletes now is no reason to fail.
-        lost = again(lambda: list(_lost(job, copied, losses, _gaps(job, copied, gone, order, written.ends))))
-        told = pa.Table.from_batches([to_batch(lost, is_salvaged=True)], SCHEMA)
-    return Copied(written.messages, told, report(job.target, job.own, itertools.chain(*gone)))
+        with _telling_of_copy(job, written.messages):
+            # The new store is there: what a broker deletes now is no reason to fail.
+            lost = again(lambda: list(_lost(job, copied, losses, _gaps(job, copied, gone, order, written.ends))))
+            told = pa.Table.from_batches([to_batch(lost, is_salvaged=True)], SCHEMA)
+            excluded = report(job.target, job.own, itertools.chain(*gone))
+    return Copied(written.messages, told, excluded)
 
 
 # ---- before messages are read
@@ -483,6 +486,18 @@ def _telling_of_salvage(job: CopyJob) -> Iterator[None]:
         if job.is_salvage or why.advice not in ("", MODES_AT_DAMAGE):  # a copy has no option mode
             raise
         raise DamagedStoreError(why.what, _TO_SALVAGE) from None
+
+
+@contextlib.contextmanager
+def _telling_of_copy(job: CopyJob, messages: int) -> Iterator[None]:
+    """What fails once the new store is there says that it is."""
+    try:
+        yield
+    except RmqStoreError as why:
+        raise StorageError(
+            f"{why}: the new store {job.target} is whole, with all {counted(messages, 'message')}, do not copy them "
+            "again; but what it lacks could not be listed: `rmqstore check` of the old store may tell"
+        ) from why
 
 
 def _gaps(

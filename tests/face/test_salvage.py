@@ -15,7 +15,8 @@ import pytest
 from oracle import reference, stores
 
 import rmqstore_spark
-from rmqstore_spark.errors import NotAStoreError
+from rmqstore_spark.errors import NotAStoreError, StorageError
+from rmqstore_spark.jobs import copy
 
 # Where fields are that nothing protects: queueId, flag, queueOffset; from sysFlag to preparedTransactionOffset.
 FIELDS = (*range(8, 28), *range(36, 84))
@@ -421,3 +422,18 @@ def test_delayed_messages_that_are_lost_are_told_with_their_times(tmp_path: Path
     made = rmqstore_spark.Store(store.root).salvage(tmp_path / "salvaged")
     found = [row["found"] for row in made.lost.to_pylist() if row["problem"] == "lostMessages"]
     assert found == [f"none from 1 to 1; to be delivered at {LAST} UTC"]
+
+
+def test_a_disk_that_fails_while_losses_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new store is there by then, and the error says so."""
+
+    def failing(*_: object) -> object:
+        raise StorageError("/disk/index/20261128: Input/output error")
+
+    _store(tmp_path / "store", with_queues=True)
+    monkeypatch.setattr(copy, "after_log", failing)
+    with pytest.raises(
+        StorageError, match=f"the new store {tmp_path}/new is whole, with all 12 messages"
+    ):
+        rmqstore_spark.Store(tmp_path / "store").salvage(tmp_path / "new")
+    assert [row["body"] for row in reference.read_store(tmp_path / "new")] == [b"body %d" % n for n in range(12)]

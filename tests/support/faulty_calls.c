@@ -174,6 +174,10 @@ struct dirent64 *readdir64(DIR *of) {
     return fails(dirfd(of), NULL) && kind == FAILS ? NULL : real(of);
 }
 
+/* Where a file has holes. */
+off_t lseek(int fd, off_t at, int whence) { STATS(lseek, fd, NULL, fd, at, whence); }
+off64_t lseek64(int fd, off64_t at, int whence) { STATS(lseek64, fd, NULL, fd, at, whence); }
+
 /* The kernel of the package calls some by number (native_io/system.h): those that list directories and give statuses. */
 long syscall(long number, ...) {
     long a[6];
@@ -182,8 +186,14 @@ long syscall(long number, ...) {
     for (int i = 0; i < 6; i++) a[i] = va_arg(more, long);
     va_end(more);
     REAL(syscall);
+    struct iovec one;
     if ((number == SYS_getdents64 || number == SYS_newfstatat || number == SYS_statx || number == SYS_preadv2) &&
-        fails((int)a[0], number == SYS_newfstatat || number == SYS_statx ? (const char *)a[1] : NULL) && kind == FAILS)
-        return -1;
+        fails((int)a[0], number == SYS_newfstatat || number == SYS_statx ? (const char *)a[1] : NULL)) {
+        if (kind == FAILS) return -1;
+        if (number == SYS_preadv2) {
+            one = halved((const struct iovec *)a[1]);
+            a[1] = (long)&one;
+        }
+    }
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
