@@ -432,8 +432,6 @@ def test_a_disk_that_fails_while_losses_are_listed(tmp_path: Path, monkeypatch: 
 
     _store(tmp_path / "store", with_queues=True)
     monkeypatch.setattr(copy, "after_log", failing)
-    with pytest.raises(
-        StorageError, match=f"the new store {tmp_path}/new is whole, with all 12 messages"
-    ):
+    with pytest.raises(StorageError, match=f"the new store {tmp_path}/new is whole, with all 12 messages"):
         rmqstore_spark.Store(tmp_path / "store").salvage(tmp_path / "new")
     assert [row["body"] for row in reference.read_store(tmp_path / "new")] == [b"body %d" % n for n in range(12)]

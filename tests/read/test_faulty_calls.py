@@ -6,31 +6,24 @@ In each mode, on each way to messages, in each table.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from oracle import stores
 from support import flavours
-from support.patience import HANG
+from support.faulty_program import faulty_library, ran
 
-TESTS = Path(__file__).resolve().parents[1]
-SAMPLE = TESTS.parent / "sample_store"
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_store"
 NIGHTLY = [pytest.mark.long, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
 def faulty_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("faulty") / "faulty_calls.so"
-    source = TESTS / "support" / "faulty_calls.c"
-    subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    return library
+    return faulty_library(tmp_path_factory.mktemp("faulty"))
 
 
 def sample(directory: Path) -> Path:
@@ -61,6 +54,7 @@ def flavour(name: str) -> Callable[[Path], Path]:
             pytest.param(flavour(name), step, id=name, marks=NIGHTLY if name.endswith("v2") else pytest.mark.long)
             for name, step in (
                 ("batchcq", 150),
+                ("compaction2", 300),
                 ("dledger", 150),
                 ("rocksdb-all", 300),
                 ("rocksdb-all-v2", 150),
@@ -97,23 +91,3 @@ def test_files_that_change_meanwhile(
     wrong, counts = ran(faulty_calls, "support.changing_reads", tmp_path, *remote, *given)
     assert wrong == []
     assert int(counts.split()[0]) > 50
-
-
-def ran(faulty_calls: Path, program: str, *arguments: object) -> tuple[list[str], str]:
-    """What a program says that runs with these calls: what is wrong, line by line, and its counts."""
-    done = subprocess.run(
-        [sys.executable, "-m", program, *map(str, arguments)],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, sys.path)),
-            "LD_PRELOAD": str(faulty_calls),
-            "AWS_EC2_METADATA_DISABLED": "true",
-        },
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    *wrong, counts = done.stdout.splitlines()
-    return wrong, counts

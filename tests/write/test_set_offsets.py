@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -14,9 +16,10 @@ from support import flavours, writing
 from support.command import run
 from support.killing import SIZES, STOPS, Killed, Stopper, assert_goes_on, open_files, state, stopped_at_every_change
 
-from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError, Store
+from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError, StorageError, Store
 from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.fs.lock import StoreLock
+from rmqstore_spark.write.fs.walk import Walk
 
 FIRST = 1_700_000_000_000
 FILE = Path("config") / "consumerOffset.json"
@@ -219,6 +222,23 @@ def test_only_the_backup_is_left(root: Path) -> None:
     Store(root).set_offsets({"audit": "latest"})
     assert offsets(root)["Others@audit"] == {"0": 5, "1": 5}
     assert offsets(root)["Orders@billing"] == {"0": 7}
+
+
+@pytest.mark.parametrize("asked", ["names", "status"])
+def test_a_disk_that_fails(root: Path, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be looked at is not taken for a queue without messages."""
+    real = getattr(Walk, asked)
+
+    def failing(walk: Walk, path: str) -> Any:
+        if "/consumequeue/Orders/0" in path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(walk, path)
+
+    before = state(root)
+    monkeypatch.setattr(Walk, asked, failing)
+    with pytest.raises(StorageError, match=r"consumequeue/Orders/0.*cannot be read: Input/output error"):
+        Store(root).set_offsets({"billing": "latest"})
+    assert state(root) == before
 
 
 @pytest.mark.parametrize("error", STOPS)

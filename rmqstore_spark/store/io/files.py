@@ -197,22 +197,22 @@ class Files:
         Raises:
             StorageError: reading fails, which does not tell what is there. So in status() and lstat().
         """
-        return _asked(os.listdir, path)
+        return asked(os.listdir, path)
 
     def look_into(self, path: str) -> None:
         """Raise the errors of names(). However many names there are, this costs the same where the kernel reads."""
         if self.are_paths_the_systems:
-            _asked(os.scandir, path).close()
+            asked(os.scandir, path).close()
         else:
             self.names(path)
 
     def status(self, path: str) -> os.stat_result:
         """The status of a path, as os.stat gives it, with its errors."""
-        return _asked(os.stat, path)
+        return asked(os.stat, path)
 
     def lstat(self, path: str) -> os.stat_result:
         """The status of a path itself, without following a link, with the errors of os.lstat."""
-        return _asked(os.lstat, path)
+        return asked(os.lstat, path)
 
     def is_directory(self, path: str) -> bool:
         """Is there a directory at a path?"""
@@ -294,10 +294,12 @@ def open_file(
         found = os.stat(name, dir_fd=dir_fd, follow_symlinks=follow)
         if stat.S_ISREG(found.st_mode):
             fd = os.open(name, flags, dir_fd=dir_fd)
-            found = os.fstat(fd)
-            if stat.S_ISREG(found.st_mode):
-                return fd
-            os.close(fd)  # another entry took the name in between
+            with contextlib.ExitStack() as unless_regular:
+                unless_regular.callback(os.close, fd)
+                found = os.fstat(fd)
+                if stat.S_ISREG(found.st_mode):  # else another entry took the name in between
+                    unless_regular.pop_all()
+                    return fd
     except OSError as why:
         raise (refused or cannot_read)(path, why) from None
     raise DamagedStoreError(f"{path}: expected a regular file, found {kind_of(found)}; move it away")
@@ -611,7 +613,7 @@ def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreE
     return RmqStoreError(said)
 
 
-def _asked(call: Callable[[str], _Answer], path: str) -> _Answer:
+def asked(call: Callable[[str], _Answer], path: str) -> _Answer:
     """What the system says of a path. Its errors tell what is there; a StorageError where they do not."""
     try:
         return call(path)

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.io.files import Files, cannot_read, open_file
+from rmqstore_spark.store.io.files import Files, asked, cannot_read, open_file
 from rmqstore_spark.write.fs import calls
 from rmqstore_spark.write.fs.calls import cannot_write
 
@@ -148,13 +148,13 @@ class WalkedFiles(Files):
         self._walk = walk
 
     def names(self, path: str) -> list[str]:
-        return self._walk.names(path)
+        return asked(self._walk.names, path)
 
     def status(self, path: str) -> os.stat_result:
-        return self._walk.status(path)
+        return asked(self._walk.status, path)
 
     def lstat(self, path: str) -> os.stat_result:
-        return self._walk.status(path)
+        return asked(self._walk.status, path)
 
     def open(self, path: str) -> int:
         return self._walk.open(path)
