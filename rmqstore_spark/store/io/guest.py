@@ -23,7 +23,7 @@ _OVERSLEPT = 0.1  # seconds
 _PASSING_BY = 0x80  # RWF_DONTCACHE of linux/fs.h
 _BEYOND = 1 << 30  # bytes, so far after a file's end that no page can be there
 _MOST_AHEAD = 32 * 1024 * 1024  # bytes: no system reads further ahead
-_FEW_BYTES = 1024 * 1024  # read in one or two requests: to read ahead of them is no gain
+_FEW_BYTES = 8 * 1024 * 1024  # as many may be read ahead; a part of a scan (read/run/parts.py) has fewer
 
 
 @dataclass(frozen=True)
@@ -64,29 +64,38 @@ class Ahead:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._start = self._stop = 0
+        self._is_on = False
         self._before: npt.NDArray[np.uint8] = np.zeros(
             0, np.uint8
         )  # from the page of the start on: is it there? 1 or 0
 
     def expect(self, start: int, stop: int) -> None:
-        """Announce that the bytes [start, stop) are read next, from start to end."""
-        if stop - start <= _FEW_BYTES or self._start <= start < stop <= self._stop:
+        """Announce that the bytes [start, stop) are read next, from start to end. Near the end nothing more is read
+        ahead."""
+        are_few = stop - start <= _FEW_BYTES
+        if self._start <= start and stop <= self._stop:
+            if are_few and self._is_on:
+                self._switch(False)
             return
         self.clear()
         size = os.fstat(self._fd).st_size
         first, last = start // mmap.PAGESIZE, -(-min(stop + _MOST_AHEAD, size) // mmap.PAGESIZE)
-        if first < last and _are_told(self._fd, size):
+        if not are_few and first < last and _are_told(self._fd, size):
             self._start, self._stop = start, stop
             self._before = _pages_there(self._fd, first * mmap.PAGESIZE, last - first)
-            _advise(self._fd, 0, 0, os.POSIX_FADV_NORMAL)
+            self._switch(True)
 
     def clear(self) -> None:
         """Drop the pages that were read ahead and are still there; nothing more is read ahead."""
         if len(self._before):
             first = self._start // mmap.PAGESIZE * mmap.PAGESIZE
             _drop(self._fd, first, self._before | (1 - _pages_there(self._fd, first, len(self._before))))
-            _advise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
             self._start, self._stop, self._before = 0, 0, self._before[:0]
+            self._switch(False)
+
+    def _switch(self, is_on: bool) -> None:
+        self._is_on = is_on
+        _advise(self._fd, 0, 0, os.POSIX_FADV_NORMAL if is_on else os.POSIX_FADV_RANDOM)
 
 
 class Pace:

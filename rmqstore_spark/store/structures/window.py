@@ -105,6 +105,7 @@ class Window:
         fd = self._file.descriptor
         if fd is None:
             return None
+        self.expect(at, stop)
         if self.data.obj is not self._buffer.obj or len(self._buffer) < self._most:
             self.data = self._of_size(self._most)[:0]
         slide = Slide(self._buffer, base=self.base, shown=len(self.data), ahead=self._ahead)
