@@ -39,7 +39,9 @@ class Verdict:
     commands: list[str]
 
 
-def verdict(found: Findings, store: str, part: str | None = None, is_writable: bool = True) -> Verdict:
+def verdict(
+    found: Findings, store: str, part: str | None = None, is_writable: bool = True, commitlog: str | None = None
+) -> Verdict:
     """The verdict on a store.
 
     Args:
@@ -47,7 +49,9 @@ def verdict(found: Findings, store: str, part: str | None = None, is_writable: b
         store: the store's path or URL.
         part: what the store is (Snapshot.what), where it is not all that a broker has and so none starts on it.
         is_writable: whether its queues and index can be made anew in their place (kinds.is_writable).
+        commitlog: option storePathCommitLog, where it was given. Such a store is not written to.
     """
+    is_writable = is_writable and commitlog is None
     by_effect: dict[Effect, list[OfProblem]] = {effect: [] for effect in Effect}
     for each in found.serious:
         by_effect[each.problem.effect].append(each)
@@ -65,7 +69,7 @@ def verdict(found: Findings, store: str, part: str | None = None, is_writable: b
         )
         text = f"Cannot tell: {places} was not looked at. {known}"
     is_good = not found.unseen and all(not some for effect, some in by_effect.items() if effect is not Effect.NOTHING)
-    commands = _commands(found, store, is_writable)
+    commands = _commands(found, store, is_writable, _option(commitlog))
     if lacks_topics and is_writable and "://" not in store and not any(" salvage " in line for line in commands):
         commands.append(f"rmqstore rebuild {shlex.quote(store)} --config")
     return Verdict(text, is_good, commands)
@@ -134,7 +138,12 @@ def _amounts(found: list[OfProblem]) -> str:
     return ", ".join(f"{each.name}: {each.amount}" for each in found)
 
 
-def _commands(found: Findings, store: str, is_writable: bool) -> list[str]:
+def _option(commitlog: str | None) -> str:
+    """What a command needs after its paths, to find the log."""
+    return "" if commitlog is None else f" --storePathCommitLog {shlex.quote(commitlog)}"
+
+
+def _commands(found: Findings, store: str, is_writable: bool, option: str) -> list[str]:
     fixes: dict[Fix, list[OfProblem]] = {fix: [] for fix in Fix}
     for each in found.serious:
         fixes[each.problem.fix].append(each)
@@ -151,19 +160,20 @@ def _commands(found: Findings, store: str, is_writable: bool) -> list[str]:
         lines.append("# if a replica or a backup has the log's end, restore its last segments and check again")
     if fixes[Fix.SALVAGE]:
         salvaged = shlex.quote(_beside(store, "-salvaged"))
-        lines.append(f"rmqstore salvage {path} {salvaged}")
+        lines.append(f"rmqstore salvage {path} {salvaged}{option}")
         lines += [f"rmqstore rebuild {salvaged} --config"] if fixes[Fix.CONFIG] else []
     elif "://" in store:
-        lines.append(f"rmqstore copy {path} {shlex.quote(_beside(store, '-copy'))}  # then check and mend the copy")
+        copy = shlex.quote(_beside(store, "-copy"))
+        lines.append(f"rmqstore copy {path} {copy}{option}  # then check and mend the copy")
     else:
-        lines += _in_place(fixes, store, is_writable)
+        lines += _in_place(fixes, store, is_writable, option)
     if fixes[Fix.ADMIN]:
         problems = ", ".join(each.name for each in fixes[Fix.ADMIN])
         lines.append(f"# once the broker runs, with mqadmin as advised above: {problems}")
     return lines
 
 
-def _in_place(fixes: Mapping[Fix, list[OfProblem]], store: str, is_writable: bool) -> list[str]:
+def _in_place(fixes: Mapping[Fix, list[OfProblem]], store: str, is_writable: bool, option: str) -> list[str]:
     lines = []
     path, aside = shlex.quote(store), shlex.quote(_beside(store, "-aside"))
     for fix, command in _FOR_FILES.items():
@@ -177,7 +187,8 @@ def _in_place(fixes: Mapping[Fix, list[OfProblem]], store: str, is_writable: boo
     if rebuilds and not is_writable:
         make = "salvage" if fixes[Fix.CONFIG] else "copy"  # a copy takes no broken file
         copy = shlex.quote(_beside(store, "-copy"))
-        rebuilds = [f"rmqstore {make} {path} {copy}  # this kind of store is not written to: make an ordinary one"]
+        why = "this kind of store is not written to: make an ordinary one"
+        rebuilds = [f"rmqstore {make} {path} {copy}{option}  # {why}"]
     lines += rebuilds
     return lines
 

@@ -75,6 +75,27 @@ def test_a_missing_segment_is_told(command: str, store: Path) -> None:
     assert "a gap in the commitlog" in found.err
 
 
+@pytest.mark.parametrize("command", ["messages", "copy", "salvage"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_empty_log_is_told(command: str, is_there: bool, store: Path) -> None:
+    """With files or without: its queues know of messages."""
+    for file in (store / "commitlog").iterdir():
+        if is_there:
+            file.write_bytes(bytes(file.stat().st_size))
+        else:
+            file.unlink()
+    found = run(command, str(store), *([str(store) + "-new"] if command != "messages" else []))
+    assert re.search("expected the log to go on after 0, as .*/consumequeue/.* knows", found.err), found.err
+
+
+def test_a_new_store_lacks_nothing(store: Path) -> None:
+    for part in (store / "commitlog").iterdir():
+        part.unlink()
+    shutil.rmtree(store / "consumequeue")
+    found = run("copy", str(store), str(store) + "-new")
+    assert "expected the log to go on" not in found.err
+
+
 def test_what_is_to_be_restored_comes_first(store: Path) -> None:
     (store / "commitlog" / f"{LAST:020d}").unlink()
     answer = verdict(Findings.of(Store(store).check().to_pylist()), str(store))

@@ -264,3 +264,18 @@ def test_a_store_without_configuration() -> None:
     answer = verdict(Findings.of([row]), "/s")
     assert answer.text.endswith("There is no config/topics.json: it serves a topic only once that is created anew.")
     assert answer.commands == ["rmqstore rebuild /s --config"]
+
+
+def test_a_commitlog_elsewhere(tmp_path: Path) -> None:
+    """Neither rebuild nor any other command finds it by itself: the command that is advised names it, and works."""
+    store = Planted(tmp_path / "store")
+    log = tmp_path / "the log"
+    (store.root / "commitlog").rename(log)
+    shutil.rmtree(store.root / "consumequeue")
+    found = run("check", str(store.root), "--storePathCommitLog", str(log))
+    (command,) = (line for line in found.out.splitlines() if line.startswith("rmqstore "))
+    words = shlex.split(command, comments=True)
+    assert words[1] == "copy"
+    assert "run rmqstore copy" in found.out.replace("\n", " ")
+    assert run(*words[1:]).code == 0
+    assert problems(Path(words[3])) == set()

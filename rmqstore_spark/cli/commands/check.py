@@ -52,7 +52,7 @@ def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
                 paths, given_all, lambda batches: Found(schema, noted(batches), keeps_all=output.limit is not None)
             )
         with listening(is_silent=True):  # of what the findings say
-            _show(stores, found, output.limit)
+            _show(stores, found, output.limit, given.get("storePathCommitLog"))
     else:
         names = [*dict.fromkeys([*_FIRST, *shown.names])] if output.is_table and "columns" not in given else shown.names
         schema, batches = batches_of("check", paths, given_all)
@@ -89,7 +89,7 @@ class Found:
             yield batch
 
 
-def _show(stores: list[Snapshot], found: Found, limit: int | None) -> None:
+def _show(stores: list[Snapshot], found: Found, limit: int | None, commitlog: str | None) -> None:
     from rmqstore_spark.cli.findings import rows_among, show_commands, show_findings, show_verdict
     from rmqstore_spark.jobs.verdict import looked_at, verdict
     from rmqstore_spark.store.structures.kinds import is_writable
@@ -104,7 +104,7 @@ def _show(stores: list[Snapshot], found: Found, limit: int | None) -> None:
             click.echo(one_line(root))
         own = found.by_store.get(root, Findings())
         part = None if logs[0].is_whole else logs[0].what
-        answer = verdict(own, root, part, part is not None or is_writable(root, logs[0].files))
+        answer = verdict(own, root, part, part is not None or is_writable(root, logs[0].files), commitlog)
         show_verdict(answer, looked_at(logs))
         if limit is None:
             show_findings(own, limit)

@@ -1,9 +1,12 @@
 """A log whose end is lost just ends earlier. Where the checkpoint knows of later messages, a read logs a warning.
 
+Where the log has no message at all, its queues may know of some.
+
 The warning is no error in any mode: in a copy that was made while a broker ran, the checkpoint may be newer than the
 log. So a store without a clean shutdown must lack more than such a copy would before a read warns.
 """
 
+import itertools
 import logging
 
 from rmqstore_spark.errors import one_line
@@ -12,6 +15,9 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.checkpoint import fields
 
 log = logging.getLogger(__name__)
+
+_QUEUES_TO_ASK = 64
+_CHECKPOINT = "`checkpoint` says"
 
 
 def say_if_lost(store: Snapshot) -> None:
@@ -43,22 +49,39 @@ def say_if_lost(store: Snapshot) -> None:
         )
     if found is not None:
         log.warning(
-            "%s: expected the log to go on after %d, as `checkpoint` says, found its end there (%s): the last "
-            "messages are lost, or this copy has an older log; table 'check' says what else knows of them",
+            "%s: expected the log to go on after %d, as %s, found its end there%s: the last messages are lost, or this "
+            "copy has an older log; table 'check' says what else knows of them",
             one_line(store.root),
             store.end,
-            found,
+            *found,
         )
 
 
-def _later_than_the_end(store: Snapshot) -> str | None:
-    """What the checkpoint says of messages after the log's end; None if nothing."""
+def _later_than_the_end(store: Snapshot) -> tuple[str, str] | None:
+    """What knows of messages after the log's end, and what it says of them; None if nothing."""
     said = fields(store.layout.checkpoint, store.files)
     last, slack = store.last_message, CLOCK_SLACK if store.layout.abort else 0
     newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
     flushed, confirmed = said.get("physicMsgTimestamp", 0), said.get("confirmPhyOffset", 0)
     if not store.layout.abort and confirmed > store.end:
-        return f"confirmPhyOffset {confirmed}"
+        return _CHECKPOINT, f" (confirmPhyOffset {confirmed})"
     if newest is not None and flushed > newest + slack and not store.written.has_any:
-        return f"physicMsgTimestamp {flushed}, and the last message has {newest}"
+        return _CHECKPOINT, f" (physicMsgTimestamp {flushed}, and the last message has {newest})"
+    if last is None and _is_empty(store) and (ahead := _queue_ahead(store)) is not None:
+        return f"{ahead} knows", ", and no message before it"
+    return None
+
+
+def _is_empty(store: Snapshot) -> bool:
+    return all(extent.stop <= extent.start for extent in store.log.extents)
+
+
+def _queue_ahead(store: Snapshot) -> str | None:
+    """The directory of a queue whose last message is behind the log's end; None where none of a few has one."""
+    queues = store.stored_queues
+    of_topics = (queue for topic in store.topics for queue in queues.all_of_topic(topic))
+    for queue in itertools.islice(itertools.chain(queues.some(), of_topics), _QUEUES_TO_ASK):
+        last = queue.last()
+        if last is not None and last.position >= store.end:
+            return one_line(queue.directory)
     return None

@@ -161,7 +161,8 @@ def rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Recor
     found = iter(_findings(store, part))
     can_write = None
     while some := list(itertools.islice(found, _ROWS)):
-        can_write = is_writable(store.root, store.files) if can_write is None else can_write
+        if can_write is None:
+            can_write = not options.store_path_commit_log and is_writable(store.root, store.files)
         yield to_batch(some, is_writable=can_write)
 
 
