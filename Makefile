@@ -137,7 +137,10 @@ coverage: $(VENV)/.installed ## measure which branches, Python's and C's, the te
 		-n $$(nproc) -m "not long" --ignore=tests/repo $(ARGS)
 	cd $(COVERED) && "$(CURDIR)/$(BIN)/coverage" combine --quiet
 	cd $(COVERED) && "$(CURDIR)/$(BIN)/coverage" report --skip-covered --sort=miss
-	cd $(COVERED) && "$(CURDIR)/$(BIN)/gcovr" --root . --filter 'native_io/.*[.]h$$' --txt-metric branch
+	cd $(COVERED) && "$(CURDIR)/$(BIN)/gcovr" --root . --filter 'native_io/.*[.]h$$' --txt-metric branch \
+		--txt - --json build/kernel.json
+	cd $(COVERED) && "$(CURDIR)/$(BIN)/coverage" json --quiet -o build/python.json
+	cd $(COVERED) && "$(CURDIR)/$(BIN)/python" tools/uncovered.py build/python.json build/kernel.json
 
 # make-unhurried-cc(directory): a compiler that optimizes nothing, whatever setup.py says
 define make-unhurried-cc

@@ -192,6 +192,9 @@ def test_which_queues_lie(tmp_path: Path, rng: random.Random) -> None:
                     place[rng.randrange(3)] += rng.choice((-1, 1, 4, 1 << 20))
                     expected.add(queue)
                 ends.append((queue, (place[0], place[1], place[2])))
+        if rng.random() < 0.2:  # before the log
+            ends.append((queues[0], (-4, 91, 0)))
+            expected.add(queues[0])
         rng.shuffle(ends)
         found = liars(opened, ends)
         assert set(found) == expected
