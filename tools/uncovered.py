@@ -42,9 +42,13 @@ class Reason(NamedTuple):
     text: str
     why: str
 
+    @property
+    def pattern(self) -> str:
+        """What matches such lines."""
+        return ".*".join(map(re.escape, self.text.split(_ANY)))
+
     def is_of(self, gap: Gap) -> bool:
-        pattern = ".*".join(map(re.escape, self.text.split(_ANY)))
-        return fnmatch.fnmatchcase(gap.path, self.paths) and re.fullmatch(pattern, gap.text) is not None
+        return fnmatch.fnmatchcase(gap.path, self.paths) and re.fullmatch(self.pattern, gap.text) is not None
 
 
 def reasons(listed: str) -> list[Reason]:

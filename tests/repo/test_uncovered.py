@@ -1,5 +1,6 @@
 """What tools/uncovered.py says of code that no test has passed (`make coverage`)."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,10 +73,5 @@ def test_each_line_of_the_list_has_a_reason(paragraph: str) -> None:
 
 def test_the_list_names_lines_that_are_there() -> None:
     for reason in uncovered.reasons(uncovered.LIST.read_text()):
-        paths = list(uncovered.ROOT.glob(reason.paths))
-        assert paths, reason
-        assert any(
-            reason.is_of(uncovered.Gap(str(path.relative_to(uncovered.ROOT)), number, line.strip()))
-            for path in paths
-            for number, line in enumerate(path.read_text().split("\n"))
-        ), reason
+        line = re.compile(rf"^\s*{reason.pattern}$", re.MULTILINE)
+        assert any(line.search(path.read_text()) for path in uncovered.ROOT.glob(reason.paths)), reason
