@@ -413,7 +413,7 @@ class ReadFile:
         self._files = files
         self._fd = files.open(path)
         self.flags = passing_by(self._fd, is_log) if files.manners.drop_cache else 0
-        self._ahead = Ahead(self._fd) if self.flags else None
+        self._ahead = Ahead(self._fd, self.flags != 0) if is_log and files.manners.drop_cache else None
         self._guest = files.guest(self._fd, is_log and not self.flags)
 
     def __enter__(self) -> "ReadFile":
@@ -438,14 +438,16 @@ class ReadFile:
             raise cannot_read(self.path, why) from None
 
     def expect(self, start: int, stop: int) -> None:
-        """See OpenFile. The system reads ahead by itself, but for reads that pass by."""
+        """See OpenFile. The system reads ahead by itself, but where memory is to be left as it was."""
         if self._ahead is not None:
             self._ahead.expect(start, stop)
 
     @property
     def descriptor(self) -> int | None:
         """See OpenFile."""
-        return self._fd if self._guest is None else None
+        if self._guest is None or (self._ahead is not None and self._ahead.knows and not self._guest.is_paced):
+            return self._fd
+        return None
 
     def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
         """See OpenFile."""

@@ -55,25 +55,35 @@ def passing_by(fd: int, is_log: bool) -> int:
 
 
 class Ahead:
-    """Has the system read ahead of reads that pass by, which it then does not wait for; it drops these pages, too, once
-    they are read. Those that nobody came to read are dropped at the end, if they were not there before.
+    """Has the system read ahead where a segment is read from start to end, and memory left as it was all the same.
 
-    Who is not told which pages are there (see Traces) gets nothing read ahead.
+    Reads that pass by drop what is read, also ahead of them; what others have read is dropped here as the reading goes
+    on. At the end all pages are dropped that were read ahead and not before. Who is not told which pages are there (see
+    Traces) gets nothing read ahead.
+
+    Args:
+        do_reads_drop: whether reads pass by.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, do_reads_drop: bool) -> None:
         self._fd = fd
-        self._start = self._stop = 0
+        self._do_reads_drop = do_reads_drop
+        self._start = self._stop = self._done = 0
+        self._before: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)  # pages from the start on: was it there? 1 or 0
         self._is_on = False
-        self._before: npt.NDArray[np.uint8] = np.zeros(
-            0, np.uint8
-        )  # from the page of the start on: is it there? 1 or 0
+
+    @property
+    def knows(self) -> bool:
+        """Does it know the pages that were there, so that nobody else has to look after them?"""
+        return len(self._before) > 0
 
     def expect(self, start: int, stop: int) -> None:
         """Announce that the bytes [start, stop) are read next, from start to end. Near the end nothing more is read
         ahead."""
         are_few = stop - start <= _FEW_BYTES
         if self._start <= start and stop <= self._stop:
+            if not self._do_reads_drop and start - self._done >= _FEW_BYTES:
+                self._drop_up_to(start)
             if are_few and self._is_on:
                 self._switch(False)
             return
@@ -81,17 +91,23 @@ class Ahead:
         size = os.fstat(self._fd).st_size
         first, last = start // mmap.PAGESIZE, -(-min(stop + _MOST_AHEAD, size) // mmap.PAGESIZE)
         if not are_few and first < last and _are_told(self._fd, size):
-            self._start, self._stop = start, stop
-            self._before = _pages_there(self._fd, first * mmap.PAGESIZE, last - first)
+            self._start, self._stop, self._done = first * mmap.PAGESIZE, stop, first * mmap.PAGESIZE
+            self._before = _pages_there(self._fd, self._start, last - first)
             self._switch(True)
 
     def clear(self) -> None:
-        """Drop the pages that were read ahead and are still there; nothing more is read ahead."""
+        """Drop the pages that were read, or read ahead, and are still there; nothing more is read ahead."""
         if len(self._before):
-            first = self._start // mmap.PAGESIZE * mmap.PAGESIZE
-            _drop(self._fd, first, self._before | (1 - _pages_there(self._fd, first, len(self._before))))
+            rest = self._before[(self._done - self._start) // mmap.PAGESIZE :]
+            _drop(self._fd, self._done, rest | (1 - _pages_there(self._fd, self._done, len(rest))))
             self._start, self._stop, self._before = 0, 0, self._before[:0]
             self._switch(False)
+
+    def _drop_up_to(self, position: int) -> None:
+        done = position // mmap.PAGESIZE * mmap.PAGESIZE
+        first, last = ((each - self._start) // mmap.PAGESIZE for each in (self._done, done))
+        _drop(self._fd, self._done, self._before[first:last])
+        self._done = done
 
     def _switch(self, is_on: bool) -> None:
         self._is_on = is_on
@@ -122,9 +138,8 @@ class Pace:
 class Traces:
     """The pages of an open file that a reader has brought into memory. The reader clears them at the end.
 
-    The system does not read ahead in the file: pages that nobody reads would have to be waited for before they can be
-    dropped, and the next part of a scan would read them again. (At a page that another process has read it may do so
-    once, and these pages stay.)
+    The system does not read ahead in the file, but where Ahead lets it. (At a page that another process has read it may
+    do so once, and these pages stay.)
 
     The system tells which pages were there before only to the file's owner, to root, and to users who may write to the
     file. For others, all pages count as brought by the reader. Another process that reads the same pages meanwhile may
@@ -212,6 +227,11 @@ class Guest:
     def __init__(self, pace: Pace | None, traces: Traces | None) -> None:
         self._pace = pace
         self._traces = traces
+
+    @property
+    def is_paced(self) -> bool:
+        """Is the speed limited?"""
+        return self._pace is not None
 
     def before_reading(self, offset: int, size: int) -> None:
         """Announce a read of `size` bytes from `offset` on."""

@@ -102,10 +102,11 @@ class Window:
     ) -> Walked | None:
         """native_io.Slide.decode() from `at` on, with this window sliding along; None where the kernel cannot read the
         file."""
+        if not self._files.is_slow:
+            self.expect(at, stop)  # as far as it is now
         fd = self._file.descriptor
         if fd is None:
             return None
-        self.expect(at, stop)
         if self.data.obj is not self._buffer.obj or len(self._buffer) < self._most:
             self.data = self._of_size(self._most)[:0]
         slide = Slide(self._buffer, base=self.base, shown=len(self.data), ahead=self._ahead)
