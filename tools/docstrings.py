@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
 
 _SECTION = re.compile(r"(Args|Returns|Raises|Attributes):$")
@@ -41,7 +42,7 @@ def text_of(what: object) -> list[str]:
 def _block(block: str) -> str:
     first, *others = block.split("\n")
     if _SECTION.match(first):
-        body = inspect.cleandoc("\n".join(others))
+        body = textwrap.dedent("\n".join(others))
         return f"**{first}**\n\n" + _entries(body)
     if first.startswith(">>> "):
         code = "\n".join(line[4:] for line in block.split("\n"))
