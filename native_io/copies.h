@@ -1,5 +1,6 @@
 /* Copies of batches in a queue's log of a tiered store: a broker brings a batch once for each message in it, as the queue has a unit
- * for each, one copy after the other. Only the first sound one counts.
+ * for each, one copy after the other. Only the first sound one counts: whether the bodies of the others are right does not matter to
+ * a read, as they are no rows; `check` tells of them.
  *
  * No checksum covers the head of a unit, so a copy whose queueOffset or sysFlag is damaged would be another batch, or a message of
  * its own. What tells it: property INNER_BASE repeats the queueOffset of a batch, and no message has that of the batch before it.

@@ -568,7 +568,9 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
     while (d->rows < full) {
         rmq_unit u;
         const int goes_on = begun == w->position;
-        w->status = rmq_next(w, &w->position, w->verify_crc && f == NULL && !goes_on, &u, &w->why);
+        const int verifies = w->verify_crc && f == NULL && !goes_on;
+        /* Of a copy that is left out, the body does not matter. */
+        w->status = rmq_next(w, &w->position, verifies && !copies->are_left_out, &u, &w->why);
         if (w->status != RMQ_OK) {
             if (w->status != RMQ_MORE) d->position = -1;
             break;
@@ -584,6 +586,7 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
             w->status = copy;
             break;
         }
+        if (__builtin_expect(copies->are_left_out, 0) && verifies && (w->status = rmq_check_crc(&u, &w->why)) != RMQ_OK) break;
         if (f != NULL && !goes_on) {
             const int verdict = rmq_verdict(f, &u, w->position, w->verify_crc, &w->why);
             if (verdict == RMQ_REFUSED) {

@@ -719,6 +719,11 @@ class EachOnce(PastDamage):
         read, kernel = super().decode, builder.decoder if chosen is None else chosen
         return self._each_part(start, stop, kernel, lambda at, to: read(at, to, builder, chosen))
 
+    def decode_copies(self, start: int, stop: int, builder: BatchBuilder) -> Iterator[Damage | None]:
+        """As of PastDamage."""
+        for part in self._brought.parts(start, stop):
+            yield from (part,) if isinstance(part, Damage) else super().decode_copies(*part, builder)
+
     def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
         """As of PastDamage."""
         for part in self._brought.parts(start, stop):

@@ -237,6 +237,31 @@ def test_flipped_heads_of_copies(counts: tuple[int, ...], tmp_path: Path, rng: r
                     assert sorted_rows(some) == sorted_rows(chosen), (case, selection)
 
 
+@pytest.mark.parametrize("size", ["128m", "1"])
+def test_a_wrong_body_of_a_copy_that_is_left_out(size: str, tmp_path: Path, rng: random.Random) -> None:
+    """It is no row, so it stops no read, with or without a selection; `check` tells of it. Of a first copy it is told,
+    and the next one counts."""
+    copies = _copies_of_batches(tmp_path / "store", [1, 3, 2, 3])
+    expected = sorted_rows(rows_of(tmp_path / "store"))
+    log = _tier(tmp_path / "tier", copies)
+    sound = log.read_bytes()
+    starts = list(itertools.accumulate(map(len, copies), initial=0))
+    for number in range(1, len(copies)):
+        at = sound.index(b"body-", starts[number])
+        log.write_bytes(sound[:at] + b"B" + sound[at + 1 :])
+        assert "damagedQueueLog" in {row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()}
+        if copies[number - 1] is copies[number]:
+            assert sorted_rows(rows_of(tmp_path / "tier", maxPartitionBytes=size)) == expected
+            for selection in _selections(len(expected), rng):
+                some = rows_of(tmp_path / "tier", maxPartitionBytes=size, **selection)
+                chosen = [row for row in rows_of(tmp_path / "store") if _holds(selection, row)]
+                assert sorted_rows(some) == sorted_rows(chosen), (number, selection)
+        else:
+            with pytest.raises(DamagedStoreError, match="CRC"):
+                rows_of(tmp_path / "tier", maxPartitionBytes=size)
+            assert sorted_rows(rows_of(tmp_path / "tier", mode="DROPMALFORMED", maxPartitionBytes=size)) == expected
+
+
 def test_batches_that_are_compressed(tmp_path: Path, rng: random.Random) -> None:
     """No client compresses a batch. One that says so is a row as it is stored, once, for a scan and every selection."""
     whole = _copies_of_batches(tmp_path / "store", [2, 3, 1, 2])

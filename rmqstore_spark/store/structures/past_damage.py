@@ -89,6 +89,10 @@ class PastDamage:
         for found in self._all(start, stop, _MOST, lambda at: self._reader.decode(at, stop, builder, chosen)):
             yield found if isinstance(found, Damage) else None
 
+    def decode_copies(self, start: int, stop: int, builder: BatchBuilder) -> Iterator[Damage | None]:
+        """decode() with the copies of batches that it leaves out."""
+        return PastDamage.decode(self, start, stop, builder)
+
     def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
         """SegmentReader.feed(), yielding the damage between units. None comes after each step."""
         for found in self._all(start, stop, _MOST, lambda at: self._reader.feed(at, stop, sink)):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from native_io import java_hashes
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError
@@ -33,6 +34,7 @@ from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
 
 _COLUMNS = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "storeTimestamp", "tags"]
+_SIZE = _COLUMNS.index("storeSize")
 _BUDGET = Budget(16 * 1024, 16 * 1024 * 1024)
 _COMPARED = [name for name in UNIT.names or () if name != "reserved"]
 _END = -1  # the position in a unit that ends a file
@@ -181,17 +183,32 @@ def _check_log(
 
 
 def _read(log: QueueLog, extent: Extent) -> Iterator[pa.RecordBatch | Damage]:
-    builder = BatchBuilder(_COLUMNS, _BUDGET)
+    builder, told, nbytes = BatchBuilder(_COLUMNS, _BUDGET), set[int](), 0
+
+    def finished() -> Iterator[pa.RecordBatch]:
+        nonlocal nbytes
+        if builder.decoder.rows:
+            batch = builder.finish()
+            nbytes += pc.sum(batch.column(_SIZE)).as_py()
+            yield batch
+
     with log.reader(extent.segment, verify_crc=True) as reader:
-        for damage in log.past_damage(reader).decode(extent.start, extent.stop, builder):
+        past = log.past_damage(reader)
+        for damage in past.decode(extent.start, extent.stop, builder):
             if damage is not None and damage.start < damage.stop:  # else the units tell that messages are missing
-                if builder.decoder.rows:
-                    yield builder.finish()
+                yield from finished()
+                told.add(damage.start)
+                nbytes += damage.stop - damage.start
                 yield damage
             elif builder.is_full:
-                yield builder.finish()
-        if builder.decoder.rows:
-            yield builder.finish()
+                yield from finished()
+        yield from finished()
+        if nbytes < extent.stop - extent.start:  # for a read it does not matter whether copies are sound
+            for damage in past.decode_copies(extent.start, extent.stop, builder):
+                if builder.is_full:
+                    builder.finish()
+                if damage is not None and damage.start < damage.stop and damage.start not in told:
+                    yield damage
 
 
 def _expected(batch: pa.RecordBatch) -> npt.NDArray[np.void]:
