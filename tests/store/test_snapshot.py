@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from oracle import reference, stores
 from support import reading
+from support.killing import open_files
 
 import rmqstore_spark
 from rmqstore_spark import RmqStoreError, StorageError
 from rmqstore_spark.read.plan.planner import plan
-from rmqstore_spark.store.io.files import Files, Prices
+from rmqstore_spark.store.io.files import Files, Prices, open_file
 from rmqstore_spark.store.snapshot import Snapshot, StoreRef, as_snapshot
+from rmqstore_spark.store.structures.window import Window
 
 PACKAGE = Path(rmqstore_spark.__file__).parent
 
@@ -131,6 +133,27 @@ def test_a_fault_costs_an_error_or_nothing(tmp_path: Path, given: dict[str, str]
     assert all(os.strerror(errno.EIO) in text and "\n" not in text for text in texts), texts
     assert passed > 0 or not given
     assert len(reference.read_store(tmp_path)) == 60
+
+
+@pytest.mark.parametrize("call", ["open_file", "Window"])
+def test_no_file_stays_open_whose_status_cannot_be_read(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store(tmp_path)
+    store = Snapshot.find(str(tmp_path), Files())
+    segment, real, left = store.segments[0], os.fstat, [int(call == "Window")]  # of calls that are answered
+
+    def fails(fd: int) -> os.stat_result:
+        if left[0] == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        left[0] -= 1
+        return real(fd)
+
+    monkeypatch.setattr(os, "fstat", fails)
+    with pytest.raises(RmqStoreError, match="cannot be read: Input/output error"):
+        open_file(segment.path, segment.path) if call == "open_file" else Window(segment, Files())
+    monkeypatch.undo()
+    assert open_files(tmp_path) == []
 
 
 # ---- the seam

@@ -48,7 +48,10 @@ class Window:
         hold(segment.proofs, files)
         self._files = files
         self._file = files.file(segment.path, is_log=True, pin=segment.pin)
-        self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
+        with contextlib.ExitStack() as if_it_fails:
+            if_it_fails.callback(self._file.close)
+            self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
+            if_it_fails.pop_all()
         self._buffer = self.data = _NOTHING
         self.base = segment.start
         self.begin_anew()

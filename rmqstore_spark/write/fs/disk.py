@@ -96,7 +96,10 @@ class Tree:
                 fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
         except OSError as why:
             raise cannot_write(path, why) from None
-        self._walk = Walk(path, fd)
+        with contextlib.ExitStack() as if_it_fails:
+            if_it_fails.callback(os.close, fd)
+            self._walk = Walk(path, fd)
+            if_it_fails.pop_all()
         self.files: Files = WalkedFiles(self._walk)
         self.itself = self._walk.itself
         owner = (like or self).itself
