@@ -6,13 +6,18 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from support.patience import HANG
+from support.writing import SIZES
 
+import rmqstore_spark
+from rmqstore_spark import Store
 from rmqstore_spark import cores as cores_module
 from rmqstore_spark.cores import cores
 from rmqstore_spark.kept import kept
@@ -128,3 +133,34 @@ def test_cores_of_a_container(
     monkeypatch.setattr(cores_module, "_CGROUPS", str(tmp_path))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert cores() == (most or 64)
+
+
+@pytest.mark.slow
+def test_fifty_readers_beside_a_writer(tmp_path: Path) -> None:
+    """Each finds all that was written before it began, and nothing in part."""
+    root, ready = tmp_path / "store", threading.Barrier(51)
+
+    def write(number: int) -> None:
+        rows = pa.table({"topic": ["A", "B"] * 5, "body": [f"{number}"] * 10, "keys": ["key"] * 10})
+        rmqstore_spark.write_store(root, rows, **SIZES)
+        done.append(number)
+
+    done: list[int] = []
+    write(0)
+    ways: list[dict[str, Any]] = [{}, {"subscribe": "A,B"}, {"key": "key"}, {"trust": "queues"}, {"minPartitions": 4}]
+
+    def read(way: int) -> None:
+        ready.wait()
+        while len(done) < 6:
+            before = len(done)
+            found = Counter(Store(root).messages("body", **ways[way % len(ways)]).read_all().column("body").to_pylist())
+            assert before <= len(found) <= len(done) + 1
+            assert found == {b"%d" % number: 10 for number in range(len(found))}
+
+    with ThreadPoolExecutor(50) as threads:
+        reads = [threads.submit(read, way) for way in range(50)]
+        ready.wait()
+        for number in range(1, 6):
+            write(number)
+        for each in reads:
+            each.result()
