@@ -11,7 +11,7 @@ from oracle import reference
 from oracle.stores import StoreBuilder
 from support import reading
 
-from rmqstore_spark import Store, write_store
+from rmqstore_spark import DamagedStoreError, Store, rebuild, write_store
 from rmqstore_spark.store import index_live
 from rmqstore_spark.store.structures import indexfile
 
@@ -158,3 +158,18 @@ def test_a_count_of_billions_takes_no_memory(tmp_path: Path, monkeypatch: pytest
     assert taken
     assert max(taken) <= len(data)
     _whole(tmp_path)
+
+
+def test_index_files_of_different_sizes_are_refused_but_not_by_what_makes_them_anew(tmp_path: Path) -> None:
+    """Nothing tells how large the next one would be."""
+    builder = StoreBuilder(tmp_path, index=True, index_slots=SLOTS, index_items=ITEMS)
+    for each in range(40):
+        builder.append("T", b"x", keys=f"k{each}")
+    builder.close()
+    odd = sorted((tmp_path / "index").iterdir())[1]
+    odd.write_bytes(odd.read_bytes() + bytes(ITEM))
+    with pytest.raises(DamagedStoreError, match=f"{odd}: expected an index file of .* bytes like its neighbours"):
+        _append(tmp_path, ["k"])
+    rebuild(tmp_path)
+    _append(tmp_path, ["new"])
+    assert [row["body"] for row in reading.read(tmp_path, key="new")] == [b"new"]
