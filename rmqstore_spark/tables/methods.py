@@ -71,7 +71,9 @@ class TableMethods:
         whatever their tags; below 0 if the queue ends before the group's offset), lastConsumedTimestamp (store time of
         the last message that the group consumed), lagMillis (milliseconds of store time from the last consumed message,
         or else the first one left, to the last message), expired (whether the group's next message has been deleted).
-        The columns from minOffset on are null if the queue does not exist.
+        The columns from minOffset on are null if the queue does not exist. The queues of a static topic are the
+        broker's own, the parts of logic queues (table `logicqueues`): of a part that a group has passed, `lag` counts
+        what is behind the last offset that it left there.
         """
         return self.table("offsets", columns, **options)
 
