@@ -31,6 +31,7 @@ from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, damage_in
 from rmqstore_spark.store.structures.tiered import Numbers, TieredQueue, unit_files, units_from
 
+_CODA_SIZE = 16  # bytes that may end a file
 BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
 _PLACE, _PLACE_SIZE = FORMAT["AT_PHYSICAL_OFFSET"], 8  # of the physicalOffset in a message
 _MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC_V1", "MAGIC_V2"))
@@ -183,6 +184,19 @@ class Brought:
             else:
                 before = self._damaged_copy_after(first)
             return (before.queue_offset, before.sys_flag) if before is not None and _is_batch(before) else (0, 0)
+
+    def copy_before(self, position: int) -> tuple[int, int]:
+        """As batch_before(), of the copy right before that of a flat offset, whatever units say: of a batch that a
+        broker has brought again they lead to the later one."""
+        with self._opened():
+            batch = self._header(position)
+            if batch is None or not _is_batch(batch):
+                return 0, 0
+            for end in (position, position - _CODA_SIZE):
+                before = self._header(end - batch.size)
+                if before is not None and _is_batch(before) and before.queue_offset == batch.queue_offset:
+                    return before.queue_offset, before.sys_flag
+        return 0, 0
 
     def _last_message(self, number: int, count: int, stop: int) -> Header | None:
         """The last message that one of so many units before a number leads to."""
@@ -726,7 +740,7 @@ class EachOnce(PastDamage):
 
     def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
         """As of PastDamage."""
-        for part in self._brought.parts(start, stop):
+        for part in self._parts(start, stop):
             yield from (part,) if isinstance(part, Damage) else super().feed(*part, sink)
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _ALL) -> Iterator[Run | Damage]:
@@ -739,11 +753,36 @@ class EachOnce(PastDamage):
     ) -> Iterator[_Found | Damage]:
         """What is read of each part, while the kernel leaves out copies of batches, and the damage between parts."""
         try:
-            for part in self._brought.parts(start, stop):
+            for part in self._parts(start, stop):
                 if isinstance(part, Damage):
                     yield part
                     continue
-                kernel.leave_out_copies(self._brought.batch_before(part[0]))
+                kernel.leave_out_copies(self._batch_before(part[0]))
                 yield from read(*part)
         finally:
             kernel.leave_out_copies(None)
+
+    def _parts(self, start: int, stop: int) -> Iterator[Part | Damage]:
+        return self._brought.parts(start, stop)
+
+    def _batch_before(self, start: int) -> tuple[int, int]:
+        return self._brought.batch_before(start)
+
+
+class FirstOfCopies(EachOnce):
+    """Reads a piece of a stretch in which queue offsets ascend, with all damage in it: of the copies of a batch that
+    follow each other there, the first one.
+
+    Args:
+        since: the flat offset where the stretch begins.
+    """
+
+    def __init__(self, reader: SegmentReader, queues: ConsumeQueues, brought: Brought, since: int) -> None:
+        super().__init__(reader, queues, brought)
+        self._since = since
+
+    def _parts(self, start: int, stop: int) -> Iterator[Part | Damage]:
+        yield start, stop
+
+    def _batch_before(self, start: int) -> tuple[int, int]:
+        return (0, 0) if start <= self._since else self._brought.copy_before(start)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from native_io import FORMAT
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.brought import BROUGHT_AT_ONCE, Brought, EachOnce, Found, whole_at
-from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
+from rmqstore_spark.store.brought import BROUGHT_AT_ONCE, Brought, EachOnce, FirstOfCopies, Found, whole_at
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, is_batch
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_log import QueueLog, units_end
@@ -348,9 +348,9 @@ class TieredLog(QueueLog):
             return whole_at(reader, position, extent.stop)
 
     def onward(self, start: int, stop: int) -> tuple[int, int | None]:
-        """How far each message has a later queueOffset than the one before, in a part of the log: up to a message that
-        was brought again, something that is no message, or where looking on would take long. And where the last message
-        before that begins, None where there is none.
+        """How far each message has a later queueOffset than the one before, or is the same batch, in a part of the log:
+        up to a message that was brought again, something that is no message, or where looking on would take long. And
+        where the last message before that begins, None where there is none.
 
         Args:
             start: the flat offset of a message. What else stands there is passed over.
@@ -368,7 +368,7 @@ class TieredLog(QueueLog):
                     header = whole_at(reader, at, until)
                     if header is None and reader.is_closed_at(at):
                         break
-                    if header is None or header.queue_offset <= newest:
+                    if header is None or header.queue_offset < newest + (not is_batch(header.sys_flag)):
                         return at, last
                     newest, last, at, looked = header.queue_offset, at, at + header.size, looked + 1
                     if looked == due:
@@ -441,24 +441,42 @@ class TieredRef(StoreRef):
         return EachOnce(reader, self.queues, self._brought)
 
 
+class UpToRef(StoreRef):
+    """A queue's log in a tiered store up to the end of a message, as a task gets it. Arguments as of TieredLogUpTo."""
+
+    def __init__(self, layout: Layout, files: Files, brought: Brought, since: int) -> None:
+        super().__init__(layout, files)
+        self._brought = brought
+        self._since = since
+
+    def __reduce__(self) -> tuple[type[StoreRef], tuple[Any, ...]]:
+        return UpToRef, (self.layout, self.files, self._brought, self._since)
+
+    def past_damage(self, reader: SegmentReader) -> PastDamage:
+        """As of TieredLogUpTo."""
+        return FirstOfCopies(reader, self.queues, self._brought, self._since)
+
+
 class TieredLogUpTo(TieredLog):
     """A queue's log in a tiered store up to the end of a message: what comes after it is not looked at.
 
     Args:
         stop: the flat offset of that end.
+        since: the flat offset of the first message that is read.
     """
 
-    def __init__(self, layout: Layout, files: Files, stop: int) -> None:
+    def __init__(self, layout: Layout, files: Files, stop: int, since: int = 0) -> None:
         super().__init__(layout, files)
         self._up_to = stop
+        self._since = since
 
     def __reduce__(self) -> tuple[type[StoreRef], tuple[Any, ...]]:
-        return StoreRef.__reduce__(self)
+        return UpToRef, (replace(self.layout, segments=(), strays=()), self.files, self.brought, self._since)
 
     def past_damage(self, reader: SegmentReader) -> PastDamage:
-        """A reader of a segment with the damage in it: of messages that are there twice, a stream has read the
-        first."""
-        return PastDamage(reader, self.queues)
+        """A reader of a segment with the damage in it: of messages that are there twice, a stream has read the first,
+        and reads the first copy of a batch."""
+        return FirstOfCopies(reader, self.queues, self.brought, self._since)
 
     def _missing(self) -> list[Damage]:
         return [hole for hole in self.holes if hole.start < self._up_to]

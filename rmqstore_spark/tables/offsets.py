@@ -322,8 +322,8 @@ OFFSETS = Table(
         Column("expired", BOOL, "whether the group's next message has been deleted"),
     ),
     note="The columns from minOffset on are null if the queue does not exist. The queues of a static topic are the "
-    "broker's own, the parts of logic queues (table `logicqueues`): of a part that a group has passed, `lag` counts what "
-    "is behind the last offset that it left there.",
+    "broker's own, the parts of logic queues (table `logicqueues`): of a part that a group has passed, `lag` counts "
+    "what is behind the last offset that it left there.",
     options=frozenset({"subscribe", "subscribePattern", "assign"}),
     rows=_rows,
 )

@@ -107,6 +107,27 @@ def test_a_tier_of_batches(tmp_path: Path, rng: random.Random) -> None:
     assert Store(tmp_path / "tier").check().num_rows == 0
 
 
+def test_a_stream_reads_copies_together(tmp_path: Path, rng: random.Random) -> None:
+    """The copies of a batch are no micro-batches of their own, wherever files begin, also where a broker has brought
+    some again; and a batch that is planned again has the same rows."""
+    copies = _copies_of_batches(tmp_path / "store", [rng.choice((1, 2, 3, 7)) for _ in range(12)])
+    expected = rows_of(tmp_path / "store")
+    for kill in (None, rng.randrange(1, len(copies))):
+        tier = tmp_path / f"tier-{kill}"
+        writer = TierWriter(tier, BATCHES, 0)
+        for at in range(len(copies)):
+            writer.write_segment(copies[at : at + 1], lag=1)
+            if at == kill:
+                again = copies[at - 1 : at + 1]
+                writer.write_segment(again, lag=len(again))
+        for size in ("1", "1g"):
+            query = Query(tier, columns=COLUMNS, startingOffsets="earliest", maxPartitionBytes=size)
+            query.run()
+            assert query.rows == expected
+            assert query.rows_between(0, 1) == expected[: len(query.rows_between(0, 1))]
+            assert len(query.offsets) <= (2 if kill is None else 4)
+
+
 def test_the_last_messages_before_new_ones(tmp_path: Path) -> None:
     """`tail -f` shows each message of a batch once, also one that a killed broker has brought again."""
     copies = _copies_of_batches(tmp_path / "store", [1, 3, 1, 4, 2])

@@ -8,7 +8,7 @@ may end before the log for good.
 A broker that is killed between messages and their units brings these messages again, behind what is there; half a
 message may stand between. A stream takes the first of two, as a batch that is planned again has to have the same rows:
 no batch reaches beyond the point where queue offsets go back, and from there on only later ones than those read are
-wanted.
+wanted. The copies of a batch of messages, which a broker brings one after the other, are read together: the first one.
 
 A log that has lost what is to be read next, or that began anew (a broker does so where messages are missing between its
 own store and the tier), is a loss, as of other stores (failOnDataLoss). A stream that goes on all the same begins with
@@ -310,8 +310,8 @@ class TierFollower(Follower):
             self._lose(why)
             end, _ = store.whole_to(since)
             end = end if end < to.position else since  # else another log stands there
-            return TieredLogUpTo(store.layout, store.files, end), StoreOffset(end)
-        return store, to
+            return TieredLogUpTo(store.layout, store.files, end, since), StoreOffset(end)
+        return TieredLogUpTo(store.layout, store.files, to.position, since), to
 
     def _after_loss(self, root: str, position: int) -> Reached:
         return Reached(next((segment.start for segment in self._open(root).segments), 0), None)
