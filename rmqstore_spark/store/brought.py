@@ -408,10 +408,14 @@ class Brought:
                     return
                 if header is None:
                     is_last = between.after is None and after == between.stop
-                    # What follows the last message is no part of the log, unless a reader would take it for one. Nor
-                    # may it elsewhere, though a unit leads to its first half.
-                    is_half = (is_last or missing is not None) and _looks_whole(reader, at)
-                    yield at, after, None, is_half or (not is_last and self._is_half(at, after, missing, claims))
+                    if is_last:
+                        # No part of the log, unless a reader would take it for one, or two halves for a damaged one.
+                        is_half = _looks_whole(reader, at) or _goes_on_in_head(reader, at, after, end)
+                    else:
+                        # A unit may lead to the first one of two halves.
+                        is_whole = missing is not None and _looks_whole(reader, at)
+                        is_half = is_whole or self._is_half(at, after, missing, claims)
+                    yield at, after, None, is_half
                     continue
                 is_again = self._is_own(header) and self._is_again(header, between, missing, kept_ones)
                 kept_ones.add(header.queue_offset)
