@@ -27,7 +27,7 @@ import rmqstore_spark
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check import log, table
-from rmqstore_spark.tables.check.problems import PROBLEMS
+from rmqstore_spark.tables.check.problems import CALL, COPY_CALL, PROBLEMS
 from rmqstore_spark.tables.check.table import CHECK
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,8 +42,10 @@ Row = dict[str, Any]
 def check(root: Path, **options: str) -> list[Row]:
     rows = rows_of(CHECK, root, **options)
     for row in rows:
-        problem = PROBLEMS[row["problem"]]
-        assert (row["severity"], row["area"], row["advice"]) == problem[:3]
+        problem, advice = PROBLEMS[row["problem"]], row["advice"]
+        if "storePathCommitLog" in options and advice is not None:
+            advice = advice.replace(COPY_CALL, CALL)  # rebuild takes a store that is in one directory
+        assert (row["severity"], row["area"], advice) == problem[:3]
     return rows
 
 

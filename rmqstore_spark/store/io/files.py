@@ -138,6 +138,10 @@ class Files:
         traces = Traces(fd, os.fstat(fd).st_size) if is_log and self.manners.drop_cache else None
         return Guest(self._pace, traces) if traces or self._pace else None
 
+    def ahead(self, fd: int, do_reads_drop: bool) -> Ahead | None:
+        """What lets the system read ahead in an open segment; None where nothing keeps it from that."""
+        return Ahead(fd, os.fstat(fd).st_size, do_reads_drop) if self.manners.drop_cache else None
+
     def fresh(self) -> "Files":
         """The files as they are now: for a snapshot a new object, else `self`."""
         return self
@@ -413,8 +417,11 @@ class ReadFile:
         self._files = files
         self._fd = files.open(path)
         self.flags = passing_by(self._fd, is_log) if files.manners.drop_cache else 0
-        self._ahead = Ahead(self._fd, self.flags != 0) if is_log and files.manners.drop_cache else None
-        self._guest = files.guest(self._fd, is_log and not self.flags)
+        with contextlib.ExitStack() as if_it_fails:
+            if_it_fails.callback(os.close, self._fd)
+            self._ahead = files.ahead(self._fd, bool(self.flags)) if is_log else None
+            self._guest = files.guest(self._fd, is_log and not self.flags)
+            if_it_fails.pop_all()
 
     def __enter__(self) -> "ReadFile":
         return self

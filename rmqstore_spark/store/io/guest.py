@@ -62,11 +62,13 @@ class Ahead:
     Traces) gets nothing read ahead.
 
     Args:
+        size: the size of the file in bytes.
         do_reads_drop: whether reads pass by.
     """
 
-    def __init__(self, fd: int, do_reads_drop: bool) -> None:
+    def __init__(self, fd: int, size: int, do_reads_drop: bool) -> None:
         self._fd = fd
+        self._size = size
         self._do_reads_drop = do_reads_drop
         self._start = self._stop = self._done = 0
         self._before: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)  # pages from the start on: was it there? 1 or 0
@@ -88,9 +90,8 @@ class Ahead:
                 self._switch(False)
             return
         self.clear()
-        size = os.fstat(self._fd).st_size
-        first, last = start // mmap.PAGESIZE, -(-min(stop + _MOST_AHEAD, size) // mmap.PAGESIZE)
-        if not are_few and first < last and _are_told(self._fd, size):
+        first, last = start // mmap.PAGESIZE, -(-min(stop + _MOST_AHEAD, self._size) // mmap.PAGESIZE)
+        if not are_few and first < last and _are_told(self._fd, self._size):
             self._start, self._stop, self._done = first * mmap.PAGESIZE, stop, first * mmap.PAGESIZE
             self._before = _pages_there(self._fd, self._start, last - first)
             self._switch(True)
