@@ -3,7 +3,12 @@ likewise."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import glob
+import os
 import pwd
+import random
 import shutil
 import struct
 from pathlib import Path
@@ -19,6 +24,7 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.query.options import OPTIONS, parse_options, parse_write_options
 from rmqstore_spark.spark.writer import RmqStoreWriter
+from rmqstore_spark.store.io.files import Files
 
 
 def _store(root: Path, count: int = 20) -> list[dict[str, Any]]:
@@ -121,6 +127,38 @@ def test_glob_matches(tmp_path: Path) -> None:
     assert "matches" in _refusal(f"file://{tmp_path}/no-*")
     (tmp_path / "broker-b").mkdir()
     assert "broker-b: not a RocketMQ store" in _refusal(tmp_path / "broker-[b]")
+
+
+def test_patterns_match_as_pythons_do(tmp_path: Path, rng: random.Random) -> None:
+    for _ in range(60):
+        path = tmp_path.joinpath(*(rng.choice(("a", "ab", ".a", "b[1]", "c")) for _ in range(rng.randint(1, 3))))
+        with contextlib.suppress(FileExistsError, NotADirectoryError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            rng.choice((path.touch, path.mkdir, lambda path=path: path.symlink_to("nowhere")))()
+    for _ in range(200):
+        parts = (rng.choice(("a", "*", "?b", ".*", "[!a]*", "**", "b[[]1]", "c", "", "x")) for _ in range(3))
+        pattern = f"{tmp_path}/{'/'.join(parts)}" + rng.choice(("", "", "/"))
+        expected = sorted({os.path.normpath(path) for path in glob.glob(pattern)})
+        assert [os.path.normpath(path) for path in Files().matching(pattern)] == expected, pattern
+
+
+@pytest.mark.parametrize("why", [PermissionError(errno.EACCES, "Permission denied"), OSError(errno.EIO, "I/O error")])
+@pytest.mark.parametrize("call", ["listdir", "lstat"])
+def test_a_pattern_leaves_out_nothing_that_cannot_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, why: OSError
+) -> None:
+    for name in ("broker-a", "broker-b"):
+        _store(tmp_path / name / "store")
+    known = getattr(os, call)
+
+    def refused(path: Any, *more: Any, **others: Any) -> Any:
+        if "broker-b" in str(path):
+            raise why
+        return known(path, *more, **others)
+
+    monkeypatch.setattr(os, call, refused)
+    with pytest.raises(RmqStoreError, match=r"broker-b.*(permission denied|I/O error)"):
+        read(tmp_path / "*" / ("st*" if call == "listdir" else "store"))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import bisect
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import functools
 import glob
 import logging
@@ -234,8 +235,41 @@ class Files:
         return True
 
     def matching(self, pattern: str) -> list[str]:
-        """The paths that a glob matches, in order."""
-        return sorted(glob.glob(pattern))
+        """The paths that a glob matches, in order.
+
+        Raises:
+            RmqStoreError: it cannot be seen what is at some place, so that a match might be missing.
+        """
+        paths = ["/" if pattern.startswith("/") else ""]
+        for part in filter(None, pattern.split("/")):
+            if glob.has_magic(part):
+                some = ((path, name) for path in paths for name in self._names_in(path))
+                paths = [
+                    os.path.join(path, name)
+                    for path, name in some
+                    if fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
+                ]
+            else:
+                paths = [os.path.join(path, part) for path in paths]
+        there = sorted(filter(self._is_anything_at, paths))
+        return [path for path in there if self.is_directory(path)] if pattern.endswith("/") else there
+
+    def _names_in(self, path: str) -> list[str]:
+        try:
+            return self.names(path or ".")
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as why:
+            raise cannot_read(path, why) from None
+
+    def _is_anything_at(self, path: str) -> bool:
+        try:
+            self.lstat(path)
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # a path may have a NUL
+            return False
+        except OSError as why:
+            raise cannot_read(path, why) from None
+        return True
 
     def is_locked(self, path: str) -> bool:
         """Does a process hold a lock on the first byte of a file? False also where locks cannot be seen."""
