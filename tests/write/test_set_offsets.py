@@ -241,6 +241,22 @@ def test_a_disk_that_fails(root: Path, asked: str, monkeypatch: pytest.MonkeyPat
     assert state(root) == before
 
 
+def test_a_directory_whose_status_cannot_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fstat
+
+    def failing(fd: int) -> os.stat_result:
+        if os.path.samestat(found := real(fd), root.stat()):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return found
+
+    before = state(root)
+    monkeypatch.setattr("rmqstore_spark.write.fs.walk.os.fstat", failing)
+    with pytest.raises(RmqStoreError, match=f"{root}: .*Input/output error"):
+        Store(root).set_offsets({"billing": "latest"})
+    monkeypatch.undo()
+    assert state(root) == before
+
+
 @pytest.mark.parametrize("error", STOPS)
 def test_stopped_at_every_change(root: Path, stop: Stopper, error: type[BaseException]) -> None:
     """The old file or the new one, whole, whatever change on disk it was stopped at; and the next write goes on."""

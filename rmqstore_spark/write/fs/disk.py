@@ -94,12 +94,12 @@ class Tree:
             else:
                 above, name = inside._walk.parent(path)
                 fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
+            with contextlib.ExitStack() as if_it_fails:
+                if_it_fails.callback(os.close, fd)
+                self._walk = Walk(path, fd)
+                if_it_fails.pop_all()
         except OSError as why:
             raise cannot_write(path, why) from None
-        with contextlib.ExitStack() as if_it_fails:
-            if_it_fails.callback(os.close, fd)
-            self._walk = Walk(path, fd)
-            if_it_fails.pop_all()
         self.files: Files = WalkedFiles(self._walk)
         self.itself = self._walk.itself
         owner = (like or self).itself
