@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from drop_cache import forget
 from generate import CQ_FILE_UNITS, CQ_UNIT, ITEMS, SLOTS, Store, generate, size_of
 from measure import MIB
 from peers import RocketMq
@@ -46,14 +47,6 @@ def in_memory(store: Path) -> float:
         os.close(fd)
         pages += int(found.sum())
     return pages * mmap.PAGESIZE / MIB
-
-
-def forget(store: Path) -> None:
-    for path in (store / "commitlog").iterdir():
-        fd = os.open(path, os.O_RDONLY)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
 
 
 def scan(store: Path, given: dict[str, str]) -> float:
@@ -116,7 +109,7 @@ def main() -> None:
             pid = broker._broker.popen.pid
             Consumer(client, queues).round()  # compiled, and in memory
             for given in (None, *CASES):
-                forget(scanned.root)
+                forget(scanned)
                 held, faults = in_memory(root), major_faults(pid)
                 consumer = Consumer(client, queues)
                 consumer.start()

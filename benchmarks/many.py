@@ -13,16 +13,11 @@ from generate import kept
 from measure import Row
 from scale import exponent, probe
 
-from rmqstore_spark.query.options import parse_write_options
-from rmqstore_spark.store.format.sizes import Sizes
-from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.stage.job_directory import prepare
-from rmqstore_spark.write.stage.rows import stage
+import rmqstore_spark
 
 MESSAGES, OFFSETS = (1_000, 4_000, 16_000), (250_000, 1_000_000, 4_000_000)
 KEY = "order-1"
 QUEUES = 8  # of each group and topic
-_JOB = "bench"
 
 
 def many_rows(directory: Path, repeat: int) -> Iterator[Row]:
@@ -69,11 +64,8 @@ def _written(root: Path, number: int, write: Callable[[Path, int], None]) -> Pat
 
 def _write_messages(root: Path, number: int) -> None:
     """So many messages with one key, in one queue."""
-    prepare(str(root), _JOB)
     rows = {"topic": ["Orders"] * number, "keys": [KEY] * number, "body": [b"x" * 100] * number}
-    batch = pa.record_batch({**rows, "queueId": pa.array([0] * number, pa.int32())})
-    staged = [stage([batch], parse_write_options({"path": str(root)}), str(root), _JOB, "part-0", 0)]
-    commit(str(root), staged, Settings(Sizes()))
+    rmqstore_spark.write_store(root, pa.table({**rows, "queueId": pa.array([0] * number, pa.int32())}))
 
 
 def _write_offsets(root: Path, number: int) -> None:

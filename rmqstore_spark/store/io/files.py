@@ -240,23 +240,14 @@ class Files:
         Raises:
             RmqStoreError: it cannot be seen what is at some place, so that a match might be missing.
         """
-        paths = ["/" if pattern.startswith("/") else ""]
-        for part in filter(None, pattern.split("/")):
-            if glob.has_magic(part):
-                some = ((path, name) for path in paths for name in self._names_in(path))
-                paths = [
-                    os.path.join(path, name)
-                    for path, name in some
-                    if fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
-                ]
-            else:
-                paths = [os.path.join(path, part) for path in paths]
+        start = "" if pattern.startswith("/") else "."
+        paths = candidates(start, filter(None, pattern.split("/")), self._names_in)
         there = sorted(filter(self._is_anything_at, paths))
         return [path for path in there if self.is_directory(path)] if pattern.endswith("/") else there
 
     def _names_in(self, path: str) -> list[str]:
         try:
-            return self.names(path or ".")
+            return self.names(path or "/")
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as why:
@@ -654,6 +645,28 @@ def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreE
     if why.errno in _FAILURES:
         return StorageError(f"{said}; try again, or read a copy of what can be read")
     return RmqStoreError(said)
+
+
+def candidates(start: str, parts: Iterable[str], names: Callable[[str], Iterable[str]]) -> list[str]:
+    """The paths below a directory that a glob may match: what follows the last of its patterns need not be there.
+
+    Args:
+        start: the directory; empty for `/`.
+        parts: the glob, cut at each slash.
+        names: gives the names in a directory.
+    """
+    paths = [start]
+    for part in parts:
+        if glob.has_magic(part):
+            paths = [
+                f"{path}/{name}"
+                for path in paths
+                for name in names(path)
+                if fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
+            ]
+        else:
+            paths = [f"{path}/{part}" for path in paths]
+    return paths
 
 
 def asked(call: Callable[[str], _Answer], path: str) -> _Answer:

@@ -1,12 +1,10 @@
 """The contents of remote storage: directories, and objects with their pins. Listings are kept."""
 
 import errno
-import fnmatch
 import os
-import re
 from collections.abc import Callable
 
-from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.io.files import Pin, candidates
 from rmqstore_spark.store.io.remote.buckets import Buckets
 from rmqstore_spark.store.io.storage import plain_uri
 
@@ -92,17 +90,7 @@ class Listing:
         """The paths that a glob matches, in order."""
         scheme, _, rest = plain_uri(pattern).partition("://")
         bucket, *parts = rest.split("/")
-        paths = [f"{scheme}://{bucket}"]
-        for part in parts:
-            if not re.search(r"[*?\[]", part):
-                paths = [f"{path}/{part}" for path in paths]
-                continue
-            paths = [
-                f"{path}/{name}"
-                for path in paths
-                for name in self._inside(path) or ()
-                if fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
-            ]
+        paths = candidates(f"{scheme}://{bucket}", parts, lambda path: self._inside(path) or ())
         return sorted(filter(self._exists, paths))
 
     def _exists(self, path: str) -> bool:
