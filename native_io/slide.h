@@ -30,8 +30,10 @@ static void rmq_slide_to(rmq_slide *s, int64_t at, int64_t need, int64_t stop) {
     if (s->file.flags != 0) {
         const int64_t after = (at - s->start + size) % rmq_slide_page;
         if (size < stop - at && after < size) size -= after;
-        if (at > s->base && at < s->base + s->shown) kept = s->base + s->shown - at;
-        memmove(s->buffer, s->buffer + (at - s->base) * (kept > 0), (size_t)kept);
+        if (at > s->base && at < s->base + s->shown) {
+            kept = s->base + s->shown - at;
+            memmove(s->buffer, s->buffer + (at - s->base), (size_t)kept);
+        }
     }
     if (size < need) size = need; /* which is more than is there */
     if (size > s->end - at) size = s->end - at;

@@ -29,9 +29,8 @@ from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, damage_in
-from rmqstore_spark.store.structures.tiered import Numbers, TieredQueue, unit_files, units_from
+from rmqstore_spark.store.structures.tiered import CODA, Numbers, TieredQueue, unit_files, units_from
 
-_CODA_SIZE = 16  # bytes that may end a file
 BROUGHT_AT_ONCE = 64 * 1024 * 1024  # bytes, many times what a broker has under way when it is killed
 _PLACE, _PLACE_SIZE = FORMAT["AT_PHYSICAL_OFFSET"], 8  # of the physicalOffset in a message
 _MAGICS = tuple(struct.pack(">I", FORMAT[name] & 0xFFFFFFFF) for name in ("MAGIC_V1", "MAGIC_V2"))
@@ -192,7 +191,7 @@ class Brought:
             batch = self._header(position)
             if batch is None or not _is_batch(batch):
                 return 0, 0
-            for end in (position, position - _CODA_SIZE):
+            for end in (position, position - CODA.size):
                 before = self._header(end - batch.size)
                 if before is not None and _is_batch(before) and before.queue_offset == batch.queue_offset:
                     return before.queue_offset, before.sys_flag

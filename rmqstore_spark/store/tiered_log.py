@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
 from rmqstore_spark.store.structures.tiered import (
+    CODA,
     QueuesOfTier,
     TieredQueue,
     between_last_units,
@@ -41,7 +41,6 @@ _LOOKED_AT = 1 << 16  # messages at once
 _TILED_AFTER = 8  # messages that are looked at one by one, before the units are asked
 _MOST = (1 << 63) - 1
 _BUDGET = Budget(16 * 1024, 16 * 1024 * 1024)
-_CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store time
 
 
 class TieredLog(QueueLog):
@@ -305,11 +304,11 @@ class TieredLog(QueueLog):
         return Segment(file.path, file.start, end, file.size, file.pin, of_queue=True)
 
     def _has_coda(self, file: SegmentFile) -> bool:
-        if file.size < _CODA.size:
+        if file.size < CODA.size:
             return False
         with self.files.file(file.path, pin=file.pin) as opened:
-            tail = opened.read(file.size - _CODA.size, _CODA.size)
-        return len(tail) == _CODA.size and _CODA.unpack(tail)[:2] == (_CODA.size, FORMAT["MAGIC_BLANK"])
+            tail = opened.read(file.size - CODA.size, CODA.size)
+        return len(tail) == CODA.size and CODA.unpack(tail)[:2] == (CODA.size, FORMAT["MAGIC_BLANK"])
 
     def _stop(self, segment: Segment) -> tuple[int, Header | None]:
         if segment is not self.segments[-1]:

@@ -15,6 +15,7 @@ import itertools
 import math
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeAlias
@@ -31,6 +32,7 @@ from rmqstore_spark.store.structures.queues import ConsumeQueues
 MESSAGES, QUEUES = "COMMIT_LOG", "CONSUME_QUEUE"
 _PARTS = {MESSAGES, QUEUES}
 _NAME = re.compile(r"([0-9a-f]{8})([0-9]{20})")
+CODA = struct.Struct(">iiq")  # of a file: its size, the magic of a blank, the last store time
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
 _FEW_UNITS = 256
 _SOME_UNITS = 4096
