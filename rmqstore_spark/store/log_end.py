@@ -22,7 +22,7 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +33,6 @@ from rmqstore_spark.store.entry_evidence import EntryEvidence, LikelyEntry
 from rmqstore_spark.store.format.clock import CLOCK_SLACK
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, Mark, microseconds, store_time_in
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.checkpoint import logics_timestamp
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.entries import Entry, EntryOrder
 from rmqstore_spark.store.structures.layout import Layout
@@ -115,6 +114,7 @@ class LogEnd:
         segments: the store's segments, by start.
         queues: the store's ConsumeQueues. All of them are searched only where bytes are left after the end.
         files: how to reach files, and where requests and bytes are counted.
+        checkpoint: gives the fields of the store's `checkpoint` (structures/checkpoint.py). They are not always needed.
         is_followed: whether the caller will ask again. A last unit without proof then waits for the next call where
             files are a snapshot: a unit that was copied while a broker wrote it stays unchanged without being whole.
     """
@@ -125,8 +125,10 @@ class LogEnd:
         segments: list[Segment],
         queues: ConsumeQueues,
         files: Files,
+        checkpoint: Callable[[], Mapping[str, int]],
         is_followed: bool = False,
     ) -> None:
+        self._checkpoint = checkpoint
         self._layout = layout
         self._segments = list(segments)
         self._queues = queues
@@ -159,10 +161,22 @@ class LogEnd:
             hinted = None if self._is_short(started) else self._walk_from_hint(started)
             stop = hinted or self._walk(started, segment.start)
         while not stop.is_damage and (beyond := self._beyond(stop)) is not None:
-            stop = beyond
+            stop = self._walk_on(stop) or beyond
         position = self._settled(stop) if self._layout.abort else stop.at
         last = stop.last if position == stop.at else None  # else the last unit was torn
         return End(self._cut(stop) or self._before_header(position), self._segments, last, stop.order.last)
+
+    def _walk_on(self, stop: _Stop) -> _Stop | None:
+        """Walk on from a stop where something else is by now; None where nothing has changed. Else what our writer has
+        put behind the stop meanwhile, and hides there (write/build/stretch.py), would prove that its blank is damage.
+        """
+        if self._files.is_snapshot or self._has_order(stop.segment):
+            return None
+        self._let_go()  # it has bytes from before
+        again = self._walk(stop.segment, stop.at, stop.newest)
+        if (again.segment, again.at, again.status) == (stop.segment, stop.at, stop.status):
+            return None
+        return again if again.last is not None else replace(again, last=stop.last)
 
     def onward(self, known: int, last: Mark | None = None) -> End:
         """How far the log goes on, unit by unit, from a physical offset in one of the segments, at which a live unit
@@ -705,7 +719,7 @@ class LogEnd:
     @kept
     def _newest(self) -> int:
         """Store time (ms) of the newest message when the broker stopped, by the checkpoint; 0 without a checkpoint."""
-        return logics_timestamp(self._layout.checkpoint, self._files)
+        return self._checkpoint().get("logicsMsgTimestamp", 0)
 
     def _seen(self, stop: _Stop) -> dict[tuple[str, int], int]:
         """The highest queueOffset of each queue before a stop, in the stop's segment, up to the first damage there.

@@ -15,6 +15,7 @@ from rmqstore_spark.store.io.storage import Storage
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
+from rmqstore_spark.store.structures.checkpoint import fields
 from rmqstore_spark.store.structures.commitlog import SegmentReader, numbers_of
 from rmqstore_spark.store.structures.config import (
     Table,
@@ -103,6 +104,11 @@ class StoreRef:
     def past_damage(self, reader: SegmentReader) -> PastDamage:
         """A reader of a segment with the damage in it."""
         return PastDamage(reader, self.queues)
+
+    @kept
+    def checkpoint(self) -> dict[str, int]:
+        """The fields of `checkpoint` (structures/checkpoint.py)."""
+        return fields(self.layout.checkpoint, self.files)
 
     @kept
     def topic_entries(self) -> dict[str, Table]:
@@ -335,6 +341,8 @@ class Snapshot(StoreRef):
     def _end(self) -> End:
         if self._known_end is not None:
             return End(self._known_end, self.segments)
+        if not self.files.is_snapshot:
+            _ = self.checkpoint  # a log that is appended to meanwhile has all messages of which it tells
         found = self._log_end().find()
         self._refuse_cut(found.position)
         if not self._committed or self._marks is None:
@@ -390,7 +398,7 @@ class Snapshot(StoreRef):
         return None
 
     def _log_end(self) -> LogEnd:
-        return LogEnd(self.layout, self.segments, self.queues, self.files)
+        return LogEnd(self.layout, self.segments, self.queues, self.files, lambda: self.checkpoint)
 
     def first_of(self, start: int, least: int, most: int) -> int:
         """A physical offset before which the log has no message with these queue offsets of a queue.

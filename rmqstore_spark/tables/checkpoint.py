@@ -8,13 +8,12 @@ from rmqstore_spark.columns import BOOL, LONG, TIME, Column
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.format.message import microseconds
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.checkpoint import fields
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    known = fields(store.layout.checkpoint, store.files)
+    known = store.checkpoint
     times = (known.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp"))
     row = (
         *(microseconds(time) if time > 0 else None for time in times),

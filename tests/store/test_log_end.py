@@ -18,7 +18,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 
 def _finder(root: Path) -> LogEnd:
     store = Snapshot.find(str(root), Files())
-    return LogEnd(store.layout, store.segments, store.queues, store.files)
+    return LogEnd(store.layout, store.segments, store.queues, store.files, lambda: store.checkpoint)
 
 
 def _least(found: DamagedLog) -> int:

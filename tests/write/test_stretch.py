@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -9,12 +10,14 @@ import random
 import shutil
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracle import reference
 from support import writing
-from support.killing import STOPS, Killed, Stopper, ids, rows, state, stopped_at_every_change, stopped_writes
+from support.killing import STOPS, Killed, Stopper, ids, ours, rows, state, stopped_at_every_change, stopped_writes
 from support.writing import write
 
 import rmqstore_spark
@@ -23,6 +26,7 @@ from rmqstore_spark.query.option_values import WriteId
 from rmqstore_spark.read.follow.edge import Edge
 from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.log_end import LogEnd
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures import checkpoint
 from rmqstore_spark.write.build import checked, patch
@@ -117,6 +121,44 @@ def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseExce
         if error is not Killed and not all_there:
             spare = {name: data for name, data in state(root).items() if "commitlog" not in name or any(data)}
             assert spare == state(before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["_walk", "find"])
+def test_a_reader_beside_a_write(
+    home: Path, stop: Stopper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    """It has walked to the end of the log, and has yet to look behind that for what proves that the log goes on; or it
+    has found the end. Then the write makes none of its changes, the first one, the first two, and so on."""
+    before, root = home / "before", home / "store"
+    none, take = old_store(before), getattr(LogEnd, step)
+    all_ = none + [f"New-{number}" for number in range(1000, 1003)]
+    acts: list[Callable[[], object]] = []
+
+    def taken(finder: LogEnd, *given: Any) -> Any:
+        found = take(finder, *given)
+        if acts:
+            with contextlib.suppress(Killed):
+                acts.pop()()
+        return found
+
+    monkeypatch.setattr(LogEnd, step, taken)
+    found: list[list[str]] = []
+    for allowed in itertools.count():
+        shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [rows(3, "New", 1000)])
+        stop.at(allowed)
+        acts.append(partial(commit, str(root), staged, Settings(SIZES)))
+        found.append(ours(root))
+        made = stop.calls
+        stop.at(None)
+        assert ours(root) in (none, all_)
+        shutil.rmtree(root)
+        if made <= allowed:
+            break
+    assert all(each in (none, all_) for each in found)
+    assert (all_ in found) == (step == "_walk")
+    assert caplog.messages == []
 
 
 def go_on_as_a_broker(root: Path, unit: bytes) -> None:

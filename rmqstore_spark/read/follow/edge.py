@@ -366,7 +366,7 @@ class Edge:
 
 
 def _end_of(store: Snapshot) -> LogEnd:
-    return LogEnd(store.layout, store.segments, store.queues, store.files, is_followed=True)
+    return LogEnd(store.layout, store.segments, store.queues, store.files, lambda: store.checkpoint, is_followed=True)
 
 
 def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:

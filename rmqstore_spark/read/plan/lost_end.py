@@ -12,7 +12,6 @@ import logging
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.store.format.clock import CLOCK_SLACK
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.checkpoint import fields
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ def say_if_lost(store: Snapshot) -> None:
 
 def _later_than_the_end(store: Snapshot) -> tuple[str, str] | None:
     """What knows of messages after the log's end, and what it says of them; None if nothing."""
-    said = fields(store.layout.checkpoint, store.files)
+    said = store.checkpoint
     last, slack = store.last_message, CLOCK_SLACK if store.layout.abort else 0
     newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
     flushed, confirmed = said.get("physicMsgTimestamp", 0), said.get("confirmPhyOffset", 0)

@@ -54,8 +54,3 @@ def fields(path: str, files: Files) -> dict[str, int]:
 def index_timestamp(path: str, files: Files) -> int:
     """Store time (ms) up to which the index files are complete; 0 if unknown."""
     return fields(path, files).get("indexMsgTimestamp", 0)
-
-
-def logics_timestamp(path: str, files: Files) -> int:
-    """Store time (ms) of the last message put into a ConsumeQueue, as of the last flush; 0 if unknown."""
-    return fields(path, files).get("logicsMsgTimestamp", 0)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures import checkpoint
 from rmqstore_spark.tables.check.layout import has_queues
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
@@ -47,7 +46,7 @@ def checkpoint_ahead(store: Snapshot, view: LogView, newest: int) -> Iterator[Fi
     """Messages that the checkpoint knows of and the log does not have. The checkpoint's times may be those of any
     messages, as clocks go back."""
     path = store.layout.checkpoint
-    for number, (name, value) in enumerate(checkpoint.fields(path, store.files).items()):
+    for number, (name, value) in enumerate(store.checkpoint.items()):
         if name == "masterFlushedOffset":
             continue
         if name.endswith("Timestamp"):

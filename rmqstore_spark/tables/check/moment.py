@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures import checkpoint
 from rmqstore_spark.store.structures.layout import start_in
 
 RECOVERED_SEGMENTS = 10  # MessageStoreConfig.commitLogRecoverMaxNum
@@ -52,7 +51,7 @@ def moment_of(store: Snapshot) -> Moment:
 def _dispatched_from(store: Snapshot) -> int:
     """The physical offset at which a broker that finds `abort` begins: the last segment whose first message is older
     than the checkpoint, and since 5.4.0 at most some segments back."""
-    said = checkpoint.fields(store.layout.checkpoint, store.files)
+    said = store.checkpoint
     known = min(said.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp")) - _SLACK
     start = store.end
     for extent in store.log.extents[-RECOVERED_SEGMENTS:][::-1]:
