@@ -138,7 +138,10 @@ class DLedgerStoreBuilder(EntryStoreBuilder):
 
     def take(self, entry: Entry) -> None:
         """An entry of another node, as a follower gets it."""
-        if entry.position != self.end - HEADER.size:
+        if entry.position < self.end - HEADER.size:  # cut where a file began: this entry fits into the one before
+            self.flush()
+            self.end, self._flushed = entry.position + HEADER.size, entry.position
+        elif entry.position != self.end - HEADER.size:
             self._roll(0)
         assert (entry.position, entry.number) == (self.end - HEADER.size, self.index)
         self.term = entry.term
