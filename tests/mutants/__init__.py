@@ -4,7 +4,7 @@
 * `reach.py`: which quick tests come to which line, found out once;
 * `judge.py`: runs the tests on one mutant after the other, each in a fork of a process that has everything loaded;
 * `run.py`: draws a sample, has it judged, and says how many live;
-* `excused.txt`: those that may live, and why.
+* `excused.txt`: those that may live, and why (`excuses.py` reads it).
 
 Strings, annotations, imports and what only a type checker reads are left as they are. Tests with Spark and brokers are
 not asked, and of the slow ones a case each, or more where that is wanted (`--others`): what lives here may die there.

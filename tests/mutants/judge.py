@@ -1,13 +1,13 @@
 """Runs the quick tests that reach a mutant, for one mutant after the other:
 
-    python -m mutants.judge TASKS HOME
+    python -m mutants.judge HOW HOME
 
-TASKS is what run.py wrote; HOME an empty directory, the only place where anything can be written from here on
-(support/sandbox.py), as a mutant may delete what it was not meant to. Of each mutant a line of JSON goes to file
-descriptor RMQ_VERDICTS.
+Of each mutant a line of JSON comes from file descriptor RMQ_TASKS, and a line goes to RMQ_VERDICTS. HOME is an empty
+directory, the only place where anything can be written from here on (support/sandbox.py), as a mutant may delete what
+it should not; each has a memory of its own there. Several are judged at once where the one who asks does not wait.
 
-A mutant in a function is put into the functions that are there: a fork, and nothing is loaded. One in what an import
-does is loaded anew, by a fork that has loaded all but the package and its tests.
+A mutant in a function is put into the functions that are there (HOW is "called"): a fork, and nothing is loaded. One in
+what an import does is loaded anew ("imported"), by a fork that has loaded all but the package and its tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import math
 import os
 import resource
 import select
-import shutil
 import signal
 import sys
 import time
@@ -32,7 +31,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from support import sandbox
@@ -43,7 +42,7 @@ KILLED, TIME, LIVES, INVALID, AGAIN = "killed", "time", "lives", "invalid", "aga
 TESTS = ("read", "store", "write", "tables", "face")
 # What is loaded is not rewritten, which does not matter to plugins.
 _LOADED = "ignore::pytest.PytestAssertRewriteWarning"
-_OPTIONS = ["-p", "no:cacheprovider", "-q", "--no-header", "--tb=no", "-W", _LOADED]
+OPTIONS = ["-p", "no:cacheprovider", "-q", "--no-header", "--tb=no", "-W", _LOADED]
 _MEMORY = 12 << 30
 # Who does nothing for so many seconds waits forever.
 _IDLE = 5
@@ -56,7 +55,6 @@ class Task(NamedTuple):
     key: the mutant's name.
     path: its file.
     number: its number there; -1 for the module as it is.
-    is_called: whether it can be put into functions.
     tests: with the seconds that each takes, in the order in which they run.
     others: 0, or for how many seconds the other cases of these tests are asked instead, also the slow ones.
     """
@@ -64,7 +62,6 @@ class Task(NamedTuple):
     key: str
     path: str
     number: int
-    is_called: bool
     tests: list[tuple[str, float]]
     others: float
 
@@ -85,6 +82,7 @@ class _Watch:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
+            self.failed = report.nodeid
             raise _Died(report.nodeid)
 
 
@@ -196,38 +194,74 @@ class _Finder(importlib.abc.MetaPathFinder):
 # ---- a fork for each
 
 
-class _Verdicts:
-    def __init__(self) -> None:
-        self._out = os.fdopen(int(os.environ["RMQ_VERDICTS"]), "w", buffering=1)
+class Fork:
+    """A process of its own in which `act` judges, and says so: the verdict, and with which test.
 
-    def say(self, task: Task, verdict: str, test: str, seconds: float) -> None:
-        said = {"key": task.key, "verdict": verdict, "test": test, "seconds": round(seconds, 2)}
-        self._out.write(json.dumps(said) + "\n")
+    Attributes:
+        ended: can be polled, and read from when it has ended.
+    """
 
+    def __init__(self, act: Callable[[], tuple[str, str]], home: Path, seconds: float) -> None:
+        self._said, its = os.pipe()
+        self._began = time.monotonic()
+        self._end = self._began + seconds
+        self._worked, self._look = -1, self._began + _IDLE
+        self._is_late = False
+        self._child = os.fork()
+        if self._child == 0:
+            _judge(act, home, its)
+        os.close(its)
+        self.ended = os.pidfd_open(self._child)
 
-def _in_fork(task: Task, home: Path, act: Callable[[], tuple[str, str]]) -> tuple[str, str]:
-    """What `act` says of the mutant in a process of its own, and with which test."""
-    mine, its = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        signal.signal(signal.SIGXCPU, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _limit(5.0)
+    def see(self) -> None:
+        """End it where it takes too long, or waits forever."""
+        now = time.monotonic()
+        if now < self._look:
+            return
+        before, self._worked = self._worked, _work(self._child)
+        self._look = now + _IDLE
+        if now > self._end or before == self._worked:
+            self._is_late = True
+            os.killpg(self._child, signal.SIGKILL)
+
+    def verdict(self) -> dict[str, Any]:
+        """Once it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child, signal.SIGKILL)  # what it has started
+        _, status, usage = os.wait4(self._child, 0)
+        os.set_blocking(self._said, False)
         try:
-            said = act()
-        except BaseException as why:
-            said = (KILLED, repr(why)[:200])
-        with contextlib.suppress(BaseException):
-            os.write(its, json.dumps(said).encode())
-        os._exit(0)
-    os.close(its)
-    verdict = _waited(child, mine, 30 + 20 * (task.others + sum(seconds for _, seconds in task.tests)))
-    for left in home.iterdir():
-        shutil.rmtree(left, ignore_errors=True)
-    (home / "scratch").mkdir()
-    return verdict
+            said = os.read(self._said, 1 << 16)
+        except BlockingIOError:
+            said = b""
+        os.close(self._said)
+        os.close(self.ended)
+        is_late = self._is_late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL))
+        verdict, test = json.loads(said) if said else (TIME, "") if is_late else (KILLED, f"status {status}")
+        seconds = round(time.monotonic() - self._began, 2)
+        return {
+            "verdict": verdict,
+            "test": test,
+            "seconds": seconds,
+            "worked": round(usage.ru_utime + usage.ru_stime, 2),
+        }
+
+
+def _judge(act: Callable[[], tuple[str, str]], home: Path, its: int) -> NoReturn:
+    os.setsid()
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(5.0)
+    try:
+        sandbox.enclose_again(home)
+        (home / "scratch").mkdir()
+        said = act()
+    except BaseException as why:
+        said = (KILLED, repr(why)[:200])
+    with contextlib.suppress(BaseException):
+        os.write(its, json.dumps(said).encode())
+    os._exit(0)
 
 
 def _work(session: int) -> int:
@@ -240,67 +274,68 @@ def _work(session: int) -> int:
     return ticks
 
 
-def _waited(child: int, mine: int, seconds: float) -> tuple[str, str]:
-    ended = os.pidfd_open(child)
-    poll = select.poll()
-    poll.register(ended, select.POLLIN)
-    in_time, end = False, time.monotonic() + seconds
-    worked = -1
-    while not in_time and time.monotonic() < end:
-        in_time = bool(poll.poll(1000 * _IDLE))
-        before, worked = worked, _work(child)
-        if before == worked:
-            break
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    os.set_blocking(mine, False)
-    try:
-        said = os.read(mine, 1 << 16)
-    except BlockingIOError:
-        said = b""
-    os.close(mine)
-    os.close(ended)
-    if said:
-        verdict, test = json.loads(said)
-        return verdict, test
-    is_late = not in_time or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL))
-    return (TIME, "") if is_late else (KILLED, f"status {status}")
+def serve(judged: Callable[[Task], Fork]) -> None:
+    """Judge what is asked, all at once, until nobody asks any more."""
+    asks, out = int(os.environ["RMQ_TASKS"]), os.fdopen(int(os.environ["RMQ_VERDICTS"]), "w", buffering=1)
+    poll, left, is_open = select.poll(), b"", True
+    poll.register(asks, select.POLLIN)
+    forks = dict[int, tuple[Task, Fork]]()
+    while is_open or forks:
+        for ready, _ in poll.poll(1000):
+            if ready == asks:
+                data = os.read(asks, 1 << 20)
+                *lines, left = (left + data).split(b"\n")
+                is_open = bool(data)
+                if not is_open:
+                    poll.unregister(asks)
+                for line in lines:
+                    task = Task(**json.loads(line))
+                    fork = judged(task)
+                    forks[fork.ended] = task, fork
+                    poll.register(fork.ended, select.POLLIN)
+            else:
+                poll.unregister(ready)
+                task, fork = forks.pop(ready)
+                out.write(json.dumps({"key": task.key, **fork.verdict()}) + "\n")
+        for _, fork in forks.values():
+            fork.see()
+
+
+def _patience(task: Task) -> float:
+    """For how many seconds it may take."""
+    return 30 + 20 * (task.others + sum(seconds for _, seconds in task.tests))
 
 
 class Loop:
     """A plugin that judges instead of running the tests that were collected."""
 
-    def __init__(self, tasks: list[Task], home: Path, verdicts: _Verdicts) -> None:
-        self._tasks, self._home, self._verdicts = tasks, home, verdicts
-        self.again: list[Task] = []
+    def __init__(self, home: Path) -> None:
+        self._home = home
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         gc.unfreeze()  # conftest.py has frozen what is loaded, and what is frozen is not found
         functions = _Functions()
         gc.freeze()
-        for task in self._tasks:
-            began = time.monotonic()
 
-            def act(task: Task = task) -> tuple[str, str]:
+        def judged(task: Task) -> Fork:
+            def act() -> tuple[str, str]:
                 try:
                     if not functions.change(task):
                         return AGAIN, ""
                 except SyntaxError as why:
                     return INVALID, str(why)
                 asked = _cases(task, items)
-                return _tested(session, [items[test] for test in asked], asked)
+                return tested(session, [items[test] for test in asked], asked)
 
-            verdict, test = _in_fork(task, self._home, act)
-            if verdict == AGAIN:
-                self.again.append(task)
-            else:
-                self._verdicts.say(task, verdict, test, time.monotonic() - began)
+            return Fork(act, self._home, _patience(task))
+
+        serve(judged)
         return True
 
 
-def _tested(session: pytest.Session, items: list[pytest.Item], took: dict[str, float]) -> tuple[str, str]:
+def tested(session: pytest.Session, items: list[pytest.Item], took: dict[str, float]) -> tuple[str, str]:
+    """Run tests until one notices."""
     session.config.pluginmanager.register(_Watch(took))
     for at, item in enumerate(items):
         try:
@@ -311,26 +346,7 @@ def _tested(session: pytest.Session, items: list[pytest.Item], took: dict[str, f
     return LIVES, ""
 
 
-def _called(tasks: list[Task], home: Path, verdicts: _Verdicts) -> list[Task]:
-    """Judge those that are put into functions, in a process that has loaded all tests; those that could not be."""
-    if not tasks:
-        return []
-    mine, its = os.pipe()
-    child = os.fork()
-    if child == 0:
-        loop = Loop(tasks, home, verdicts)
-        code = pytest.main([*_OPTIONS, *(f"tests/{room}" for room in TESTS)], plugins=[loop])
-        os.write(its, json.dumps([task.key for task in loop.again]).encode())
-        os._exit(int(code))
-    os.close(its)
-    with os.fdopen(mine, "rb") as said:
-        again = said.read()
-    os.waitpid(child, 0)
-    keys = set(json.loads(again or b"[]"))
-    return [task for task in tasks if task.key in keys]
-
-
-def _imported(task: Task, home: Path, verdicts: _Verdicts) -> None:
+def _imported(task: Task, home: Path) -> Fork:
     """Judge one that is loaded anew."""
 
     def act() -> tuple[str, str]:
@@ -340,30 +356,30 @@ def _imported(task: Task, home: Path, verdicts: _Verdicts) -> None:
         except SyntaxError as why:
             return INVALID, str(why)
         watch = _Watch(dict(task.tests))
-        code = pytest.main([*_OPTIONS, *(test for test, _ in task.tests)], plugins=[watch])
-        return (LIVES, "") if code == pytest.ExitCode.OK else (KILLED, f"pytest {code}")
+        code = pytest.main([*OPTIONS, *(test for test, _ in task.tests)], plugins=[watch])
+        return (LIVES, "") if code == pytest.ExitCode.OK else (KILLED, watch.failed or f"pytest {code}")
 
-    began = time.monotonic()
-    verdict, test = _in_fork(task, home, act)
-    verdicts.say(task, verdict, test, time.monotonic() - began)
+    return Fork(act, home, _patience(task))
+
+
+def enclosed(home: Path) -> Path:
+    """Let this process write to one directory alone; the place in it that each fork has for itself."""
+    sandbox.enclose(home)
+    own = home / "own"
+    (own / "scratch").mkdir(parents=True)
+    os.environ["TMPDIR"] = str(own / "scratch")
+    os.environ["PYTEST_ADDOPTS"] = f"--basetemp={own / 'tests'}"
+    return own
 
 
 def main() -> None:
-    given, home = Path(sys.argv[1]), Path(sys.argv[2])
-    asked = json.loads(given.read_text())
-    tasks = [Task(**{**task, "tests": [tuple(test) for test in task["tests"]]}) for task in asked["tasks"]]
-    sandbox.enclose(home)
-    home = home / "own"
-    (home / "scratch").mkdir(parents=True)
-    os.environ["TMPDIR"] = str(home / "scratch")
-    os.environ["PYTEST_ADDOPTS"] = f"--basetemp={home / 'tests'}"
-    for module in asked["modules"]:
+    how, home = sys.argv[1], enclosed(Path(sys.argv[2]))
+    for module in json.loads(os.environ["RMQ_MODULES"]):
         with contextlib.suppress(Exception):
             importlib.import_module(module)
-    verdicts = _Verdicts()
-    again = _called([task for task in tasks if task.is_called], home, verdicts)
-    for task in [*again, *(task for task in tasks if not task.is_called)]:
-        _imported(task, home, verdicts)
+    if how == "called":
+        sys.exit(pytest.main([*OPTIONS, *(f"tests/{room}" for room in TESTS)], plugins=[Loop(home)]))
+    serve(lambda task: _imported(task, home))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import bisect
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -25,23 +26,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from mutants.changes import ROOMS, ROOT, Mutant, everywhere
-from mutants.judge import INVALID, KILLED, LIVES, TESTS, TIME
+from mutants.excuses import excused, outlived
+from mutants.judge import AGAIN, INVALID, KILLED, LIVES, TESTS, TIME
 
 _PLACE = ROOT / "build" / "mutants"
 _REACHED = _PLACE / "reached.json"
-_EXCUSED = Path(__file__).with_name("excused.txt")
+_KNOWN = _PLACE / "noticed.jsonl"
 # Which tests are asked: the quick ones, and of each other one a case.
 _CHOICE = "(not slow or sample) and not spark and not interop and not long"
 # No test reaches it.
 UNREACHED = "not reached"
-# So many are handed to a process; then the next one begins with what has killed so far.
-_AT_ONCE = 300
+# So many are drawn up at once, those in functions and those that are imported.
+_AT_ONCE = 100
+# What a test takes besides, in seconds.
+_EACH = 0.02
 _CONTROLS = 5
 # As in CI: the same draws every time.
 _ENVIRONMENT = {
@@ -111,6 +115,40 @@ def _is_about(test: str, module: str) -> bool:
     return its.startswith(ours) or ours.startswith(its)
 
 
+class _Known:
+    """How often tests have noticed a mutant, of all that they were asked about, kept in a file."""
+
+    def __init__(self) -> None:
+        self._asked: Counter[str] = Counter()
+        self._noticed: Counter[str] = Counter()
+        if _KNOWN.exists():
+            for line in _KNOWN.read_text().splitlines():
+                with contextlib.suppress(json.JSONDecodeError):  # a run was ended while it wrote this line
+                    self._count(**json.loads(line))
+
+    def _count(self, path: str, asked: Sequence[str], killer: str) -> None:
+        self._asked.update(asked)
+        self._asked.update(f"{path} {test}" for test in asked)
+        if killer:
+            self._noticed.update((killer, f"{path} {killer}"))
+
+    def add(self, path: str, asked: Sequence[str], killer: str) -> None:
+        self._count(path, asked, killer)
+        with _KNOWN.open("a") as out:
+            out.write(json.dumps({"path": path, "asked": asked, "killer": killer}) + "\n")
+
+    def of_module(self, path: str) -> Callable[[str], float]:
+        """How likely a test notices a mutant of a module: as it did with others of it, or else of all modules; with
+        none, more likely in a file that has the module's name."""
+
+        def likely(test: str) -> float:
+            here = f"{path} {test}"
+            every = (self._noticed[test] + (2 if _is_about(test, path) else 0.3)) / (self._asked[test] + 5)
+            return (self._noticed[here] + 2 * every) / (self._asked[here] + 2)
+
+        return likely
+
+
 class Reached:
     """Which tests reach a mutant, and which of them are asked."""
 
@@ -125,11 +163,11 @@ class Reached:
         }
         self._imported = {path: set(lines) for path, lines in found["imported"].items()}
         self._seconds = seconds
-        self._killers: dict[str, Counter[str]] = defaultdict(Counter)
+        self._known = _Known()
 
-    def killed(self, path: str, test: str) -> None:
-        """A test has killed a mutant of this module."""
-        self._killers[path][test] += 1
+    def noticed(self, path: str, asked: Sequence[str], killer: str) -> None:
+        """Of a module's mutant these tests were asked, up to the one that noticed; "": none did."""
+        self._known.add(path, asked, killer)
 
     def _part(self, mutant: Mutant) -> int:
         """The line of the last mark before it; 0: none."""
@@ -142,87 +180,137 @@ class Reached:
         return mutant.is_called and self._part(mutant) not in self._imported.get(mutant.path, ())
 
     def tests(self, mutant: Mutant) -> list[tuple[str, float]]:
-        """As many as take so many seconds: first those that have killed others of this module, then those in files that
-        have its name, then the quickest of each other file, the second of each, and so on: tests of one file ask much
-        the same."""
+        """As many as take so many seconds, those first that are likely to notice, for the time that they take. Tests of
+        one file ask much the same, and even more so the cases of one test: so each next one counts less."""
         by_line = self._tests.get(mutant.path, {})
         parts = [self._part(mutant)] if self.is_called(mutant) else list(by_line)
         numbers = {test for part in parts for test in by_line.get(part, ())}
-        killers = self._killers[mutant.path]
-        places: Counter[str] = Counter()
-        asked: list[tuple[tuple[int, bool, int, float], str, float]] = []
-        for test, took in sorted((self._took[number] for number in numbers), key=lambda test: test[1]):
-            file = test.partition("::")[0]
-            is_about = _is_about(test, mutant.path)
-            asked.append(((-min(killers[test], 3), not is_about, 0 if is_about else places[file], took), test, took))
-            places[file] += 1
+        of_module = self._known.of_module(mutant.path)
+        worth = [(of_module(test) / (took + _EACH), test, took) for test, took in (self._took[n] for n in numbers)]
+        before: Counter[str] = Counter()
+        asked: list[tuple[float, str, float]] = []
+        for value, test, took in sorted(worth, reverse=True):
+            file, name = test.partition("::")[0], test.partition("[")[0]
+            asked.append((value * 0.9 ** before[file] * 0.5 ** before[name], test, took))
+            before.update((file, name))
         left = math.inf if self.others else self._seconds
         chosen: list[tuple[str, float]] = []
-        for _, test, took in sorted(asked):
+        for _, test, took in sorted(asked, reverse=True):
             if took <= left or not chosen:
                 chosen.append((test, took))
                 left -= took
         return chosen
 
 
-def excuses() -> dict[tuple[str, str, str], str]:
-    """What excused.txt says: by path, line, and what becomes of what, the reason."""
-    blocks = [block.splitlines() for block in _EXCUSED.read_text().split("\n\n")[1:]]
-    return {(path, text, what): why for path, text, what, why in blocks}
-
-
-def excused(mutants: Sequence[Mutant]) -> dict[Mutant, str]:
-    """The mutants that need no test, each with the first word of the reason."""
-    reasons = excuses()
-    found = ((mutant, reasons.get(_said(mutant))) for mutant in mutants)
-    return {mutant: reason.partition(":")[0] for mutant, reason in found if reason is not None}
-
-
-def _said(mutant: Mutant) -> tuple[str, str, str]:
-    """How excused.txt names it."""
-    return mutant.path, _lines(mutant.path)[mutant.line - 1].strip(), mutant.what
-
-
-@functools.cache
-def _lines(path: str) -> list[str]:
-    return (ROOT / path).read_text().splitlines()
-
-
 def _key(mutant: Mutant) -> str:
     return f"{mutant.path} {mutant.number}"
 
 
-def _judged(mutants: list[Mutant], reached: Reached) -> Iterator[dict[str, Any]]:
-    """What the judge says of each; of those that no test reaches where the sample has them, so that a part of it has as
-    many of them as the whole."""
-    tasks, unreached = [], []
-    for number, mutant in enumerate(mutants):
-        tests = reached.tests(mutant)
-        if not tests:
-            unreached.append((number, {"key": _key(mutant), "verdict": UNREACHED, "test": "", "seconds": 0}))
-            continue
-        tasks.append(
-            {
-                "key": _key(mutant),
-                "path": mutant.path,
-                "number": mutant.number,
-                "is_called": reached.is_called(mutant),
-                "tests": tests,
-                "others": reached.others,
-            }
-        )
-    controls = [{**task, "key": f"control {task['key']}", "number": -1} for task in tasks[:_CONTROLS]]
-    with tempfile.TemporaryDirectory() as home, tempfile.NamedTemporaryFile("w", suffix=".json") as given:
-        json.dump({"tasks": controls + tasks, "modules": reached.modules}, given)
-        given.flush()
-        count = -len(controls)
-        for line in _lines_from(["-m", "mutants.judge", given.name, home], "RMQ_VERDICTS"):
-            yield json.loads(line)
-            count += 1
-            while unreached and unreached[0][0] <= count:
-                yield unreached.pop(0)[1]
-                count += 1
-    yield from (found for _, found in unreached)
+# A task as it is handed over, made when it is its turn: by then more is known of the tests.
+_Drawn = Callable[[], dict[str, Any]]
+
+
+class _Judge:
+    """A process of judge.py, which has loaded what it needs; started when it is asked for the first time."""
+
+    def __init__(self, how: str, reached: Reached) -> None:
+        self._how, self._reached = how, reached
+        self._program: subprocess.Popen[bytes] | None = None
+
+    def _start(self, home: str) -> None:
+        asks, self._tasks = os.pipe()
+        self._verdicts, out = os.pipe()
+        names = {"RMQ_TASKS": str(asks), "RMQ_VERDICTS": str(out), "RMQ_MODULES": json.dumps(self._reached.modules)}
+        with open(_PLACE / "output.txt", "ab") as output:
+            self._program = subprocess.Popen(
+                [sys.executable, "-m", "mutants.judge", self._how, home],
+                env={**os.environ, **_ENVIRONMENT, **names},
+                pass_fds=[asks, out],
+                stdout=output,
+                stderr=output,
+                cwd=ROOT,
+            )
+        os.close(asks)
+        os.close(out)
+        self._said = os.fdopen(self._verdicts)
+
+    def of(
+        self, tasks: Iterable[Callable[[], dict[str, Any]]], jobs: int
+    ) -> Iterator[tuple[dict[str, Any], list[str]]]:
+        """What it says of each, and which tests were asked; so many are judged at once."""
+        if self._program is None:
+            self._home = tempfile.TemporaryDirectory()
+            self._start(self._home.name)
+        left, asked = iter(tasks), dict[str, list[str]]()
+        while True:
+            for task in itertools.islice(left, jobs - len(asked)):
+                made = task()
+                asked[made["key"]] = [test for test, _ in made["tests"]]
+                os.write(self._tasks, json.dumps(made).encode() + b"\n")
+            if not asked:
+                return
+            line = self._said.readline()
+            if not line:
+                raise SystemExit(f"the judge has ended; see {_PLACE / 'output.txt'}")
+            found = json.loads(line)
+            yield found, asked.pop(found["key"])
+
+    def end(self) -> None:
+        if self._program is not None:
+            os.close(self._tasks)
+            self._program.wait()
+            self._said.close()
+            self._home.cleanup()
+
+
+class _Judges:
+    def __init__(self, reached: Reached, jobs: int) -> None:
+        self._reached, self._jobs = reached, jobs
+        self._called, self._imported = _Judge("called", reached), _Judge("imported", reached)
+        self._has_controls = False
+
+    def __enter__(self) -> _Judges:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for judge in (self._called, self._imported):
+            judge.end()
+
+    def _task(self, mutant: Mutant, is_control: bool = False) -> dict[str, Any]:
+        return {
+            "key": f"control {_key(mutant)}" if is_control else _key(mutant),
+            "path": mutant.path,
+            "number": -1 if is_control else mutant.number,
+            "tests": self._reached.tests(mutant),
+            "others": self._reached.others,
+        }
+
+    def judged(self, mutants: list[Mutant]) -> Iterator[dict[str, Any]]:
+        """What is said of each."""
+        by_key = {_key(mutant): mutant for mutant in mutants}
+        called, imported = list[Mutant](), list[Mutant]()
+        for mutant in mutants:
+            if not self._reached.tests(mutant):
+                yield {"key": _key(mutant), "verdict": UNREACHED, "test": "", "seconds": 0, "worked": 0}
+            else:
+                (called if self._reached.is_called(mutant) else imported).append(mutant)
+        tasks = [functools.partial(self._task, mutant) for mutant in called]
+        if not self._has_controls:
+            tasks = [functools.partial(self._task, mutant, True) for mutant in called[:_CONTROLS]] + tasks
+            self._has_controls = True
+        for judge in (self._called, self._imported):
+            if judge is self._imported:
+                tasks = [functools.partial(self._task, mutant) for mutant in imported]
+            for found, asked in judge.of(tasks, self._jobs) if tasks else ():
+                if found["verdict"] == AGAIN:
+                    imported.append(by_key[found["key"]])
+                    continue
+                if found["key"] in by_key and found["verdict"] in (KILLED, LIVES):
+                    mutant, killer = by_key[found["key"]], found["test"]
+                    if not killer or killer in asked:
+                        until = asked[: asked.index(killer) + 1] if killer else asked
+                        self._reached.noticed(mutant.path, until, killer)
+                yield found
 
 
 class Results:
@@ -286,6 +374,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seconds", type=float, default=4, help="of tests for one mutant")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at once")
     parser.add_argument("--only", default="", help="how the path of a module begins, below rmqstore_spark/")
     parser.add_argument("--living", action="store_true", help="ask about those that lived once more")
     parser.add_argument("--others", action="store_true", help="ask the other cases of the same tests, also slow ones")
@@ -300,26 +389,21 @@ def main() -> None:
         reach(given.reach or ())
     reached, results = Reached(given.seconds, given.others), Results(given.seed, _sources())
     every = [mutant for mutant in everywhere() if mutant.path.startswith(f"rmqstore_spark/{given.only}")]
-    for key, found in results.by_key.items():
-        if found["verdict"] == KILLED:
-            reached.killed(key.partition(" ")[0], found["test"])
     sample = random.Random(given.seed).sample(every, min(given.count, len(every)))
     wanted = ("", LIVES, UNREACHED) if given.living else ("",)
     known = excused(sample) if given.living else {}
     left = [mutant for mutant in sample if results.verdict(mutant) in wanted and mutant not in known]
     print(f"seed {given.seed}: {len(sample)} of {len(every)} mutants, {len(left)} to be judged", flush=True)
     end = time.monotonic() + 60 * given.minutes
-    while left and time.monotonic() < end:
-        some, left = left[:_AT_ONCE], left[_AT_ONCE:]
-        for found in _judged(some, reached):
-            results.add(found)
-            if found["verdict"] == KILLED:
-                reached.killed(found["key"].partition(" ")[0], found["test"])
-            if time.monotonic() > end:
-                break
+    with _Judges(reached, given.jobs) as judges:
+        while left and time.monotonic() < end:
+            some, left = left[:_AT_ONCE], left[_AT_ONCE:]
+            for found in judges.judged(some):
+                results.add(found)
+                if time.monotonic() > end:
+                    break
     print(summary(sample, results))
-    for path, text, what in sorted(excuses().keys() - set(map(_said, everywhere()))):
-        print(f"excused.txt: {path} has no {what} in {text}")
+    print(*outlived(everywhere(), "rmqstore_spark/"), sep="\n")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mutants.changes import ROOT
-from mutants.run import excuses
+from mutants.excuses import excuses
 
 
 def test_each_excuse_has_a_reason() -> None:

@@ -76,6 +76,16 @@ def enclose(home: Path) -> None:
     _mount_memory(home)
 
 
+def enclose_again(home: Path) -> None:
+    """Let a process that is enclosed have a directory for itself and its children, which is empty and ends with them.
+
+    Raises:
+        OSError: there is no such namespace to be had.
+    """
+    _succeeded(_LIBC.unshare(_CLONE_NEWNS), "unshare")
+    _mount_memory(home)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Before there are threads, which would stay where they are: nothing has imported pyarrow yet."""
