@@ -323,12 +323,15 @@ def open_file(
         found = os.stat(name, dir_fd=dir_fd, follow_symlinks=follow)
         if stat.S_ISREG(found.st_mode):
             fd = os.open(name, flags, dir_fd=dir_fd)
-            with contextlib.ExitStack() as unless_regular:
-                unless_regular.callback(os.close, fd)
+            is_regular = False
+            try:
                 found = os.fstat(fd)
-                if stat.S_ISREG(found.st_mode):  # else another entry took the name in between
-                    unless_regular.pop_all()
-                    return fd
+                is_regular = stat.S_ISREG(found.st_mode)  # else another entry took the name in between
+            finally:
+                if not is_regular:
+                    os.close(fd)
+            if is_regular:
+                return fd
     except OSError as why:
         raise (refused or cannot_read)(path, why) from None
     raise DamagedStoreError(f"{path}: expected a regular file, found {kind_of(found)}; move it away")
@@ -442,11 +445,12 @@ class ReadFile:
         self._files = files
         self._fd = files.open(path)
         self.flags = passing_by(self._fd, is_log) if files.manners.drop_cache else 0
-        with contextlib.ExitStack() as if_it_fails:
-            if_it_fails.callback(os.close, self._fd)
+        try:
             self._ahead = files.ahead(self._fd, bool(self.flags)) if is_log else None
             self._guest = files.guest(self._fd, is_log and not self.flags)
-            if_it_fails.pop_all()
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def __enter__(self) -> "ReadFile":
         return self

@@ -48,10 +48,11 @@ class Window:
         hold(segment.proofs, files)
         self._files = files
         self._file = files.file(segment.path, is_log=True, pin=segment.pin)
-        with contextlib.ExitStack() as if_it_fails:
-            if_it_fails.callback(self._file.close)
+        try:
             self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
-            if_it_fails.pop_all()
+        except BaseException:
+            self._file.close()
+            raise
         self._buffer = self.data = _NOTHING
         self.base = segment.start
         self.begin_anew()
