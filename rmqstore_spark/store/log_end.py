@@ -31,7 +31,16 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.store.claims import Claim, ClaimSearch
 from rmqstore_spark.store.entry_evidence import EntryEvidence, LikelyEntry
 from rmqstore_spark.store.format.clock import CLOCK_SLACK
-from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, Mark, microseconds, store_time_in
+from rmqstore_spark.store.format.message import (
+    HEAD_SIZE,
+    MARK_SIZE,
+    Head,
+    Header,
+    Mark,
+    mark_of,
+    microseconds,
+    store_time_in,
+)
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.entries import Entry, EntryOrder
@@ -361,7 +370,8 @@ class LogEnd:
         that proof a unit whose properties are half written looks like a whole one. So while a process holds the store's
         lock, the unit waits for its proof, or for a later unit. Where no process does, the unit counts if its bytes
         stay the same: a broker on another machine, whose lock cannot be seen, would have to pause in the middle of a
-        copy.
+        copy. Our writer holds the lock, too, and its messages are in no queue yet when they come; they come whole, and
+        the last one of a write was noted down before.
 
         Args:
             may_wait: whether to wait for the proof.
@@ -373,8 +383,8 @@ class LogEnd:
             return last.position
         is_written = self._must_prove or self._files.is_locked(self._layout.lock)
         seen = b""
-        for _ in range(_SETTLE_TRIES):
-            if self._queues.vouch_for(last):
+        for attempt in range(_SETTLE_TRIES):
+            if self._queues.vouch_for(last) or (not attempt and self._is_noted_down(last)):
                 return stop.at
             if self._must_prove or (is_written and not may_wait):
                 break
@@ -587,6 +597,15 @@ class LogEnd:
                 last = stop.last
                 return last is None or last.position < written.start or written.may_have(last.position, stop.newest)
         return not record.is_whole
+
+    def _is_noted_down(self, last: Header) -> bool:
+        """Is a message the last one of those that our writer has written in one go?"""
+        if self._must_prove:  # the record may be newer than the segment
+            return False
+        with self._open(self._segment_of(last.position)) as reader:
+            mark = mark_of(reader.read(last.position, MARK_SIZE), last.position)
+        stretches = load(self._layout.root, self._files).stretches
+        return mark is not None and any(written.last == mark for written in stretches)
 
     def _is_torn(self, last: Header) -> bool:
         """Has the last page of the log nothing but zeros of the last unit? A copy made beside a running broker may get

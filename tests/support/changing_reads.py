@@ -49,6 +49,7 @@ _SUMS = (
     "table indexfiles",
     "offsets_at",
 )
+_OF_THE_READ = ("allocated", "files", "sizeOnDisk", "source")
 _COVERED = ["topic", "queueId", "commitLogOffset"]
 
 
@@ -191,10 +192,11 @@ def outcome(read: Read) -> Outcome:
 
 def _text(row: Any) -> str:
     """What files take on the disk depends on how they were written. How many a queue has is counted when its directory
-    is listed, which may be after the log's end was found."""
+    is listed, which may be after the log's end was found. Of what comes just then, `usage` knows from the log, not from
+    queues."""
     if not isinstance(row, dict):
         return repr(row)
-    return repr({name: value for name, value in row.items() if name not in ("allocated", "files", "sizeOnDisk")})
+    return repr({name: value for name, value in row.items() if name not in _OF_THE_READ})
 
 
 def wrong(name: str, change: Change, expected: list[Outcome], got: Outcome, is_remote: bool) -> str | None:

@@ -1,5 +1,6 @@
 """Of writers that work on one store at a time, each writes all its rows or says that the store is locked, wherever the
-others are meanwhile: also while they make, sweep or delete their directories."""
+others are meanwhile: also while they make, sweep or delete their directories. Readers beside one see all of its rows
+or none."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.writing import ROWS, SIZES
+from support.killing import ours, rows
+from support.writing import ROWS, SIZES, SMALL, write
 
 import rmqstore_spark
 from rmqstore_spark import RmqStoreError, Store
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.fs import calls
 
 WRITERS = 6
@@ -54,3 +57,25 @@ def test_writers_beside_each_other(
         written += WRITERS * WRITES - len(told)
     assert 0 < written < 3 * WRITERS * WRITES
     assert not caplog.records
+
+
+@pytest.mark.parametrize("segment", [4096, 1 << 16], ids=["files", "in place"])
+def test_a_reader_at_each_change_of_a_write(home: Path, monkeypatch: pytest.MonkeyPatch, segment: int) -> None:
+    """Also between the moment when the messages come and that when queues know them: the writer holds the lock then, as
+    a broker does that may be writing its last message just now."""
+    root, sizes, real = home / "store", Sizes(segment, SMALL.queue_file, SMALL.slots, SMALL.items), calls.do
+    write(root, rows(10, "Old"), sizes=sizes)
+    none, found = ours(root), list[list[str]]()
+
+    def do(call: Any, path: str, *arguments: Any) -> Any:
+        answer = real(call, path, *arguments)
+        if ".rmqstore-spark/" not in path and call.__name__ not in ("fsync", "unlink_at"):
+            found.append(ours(root))
+        return answer
+
+    monkeypatch.setattr(calls, "do", do)
+    write(root, rows(10, "New", 100), sizes=sizes)
+    all_ = none + [f"New-{number}" for number in range(100, 110)]
+    assert [each for each in found if each not in (none, all_)] == []
+    assert found.count(none) > 2
+    assert found.count(all_) > 5
