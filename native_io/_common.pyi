@@ -107,9 +107,9 @@ class Walked(NamedTuple):
     expected: int
     found: int
 
-def crc32(data: Buffer, *, before: int = 0, portable: bool = False) -> int:
-    """zlib.crc32 as the kernel computes it, continuing the CRC `before` of the bytes before; `portable` selects the
-    code without carry-less multiplication."""
+def crc32(data: Buffer, *, before: int = 0, bits: int = 512) -> int:
+    """zlib.crc32 as the kernel computes it, continuing the CRC `before` of the bytes before. It multiplies so many
+    `bits` at once as the machine can, at most; 0: none, as on any machine."""
 
 def crc32_between(before: int, all_: int, size: int) -> int:
     """The CRC-32 of the last `size` bytes, from the CRC of the bytes before them and the CRC `all_` of all bytes; size

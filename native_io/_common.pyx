@@ -15,8 +15,7 @@ import numpy as np
 
 
 cdef extern from "crc32.h" nogil:
-    uint32_t rmq_crc32(uint32_t crc, const uint8_t *p, size_t n)
-    uint32_t rmq_crc32_portable(uint32_t crc, const uint8_t *p, size_t n)
+    uint32_t rmq_crc32_within(uint32_t crc, const uint8_t *p, size_t n, int bits)
     uint32_t rmq_crc32_between(uint32_t before, uint32_t all, uint64_t n)
 
 cdef extern from "java_hash.h" nogil:
@@ -204,12 +203,12 @@ cdef class OneAtATime:
 # ---- hashes
 
 
-def crc32(const uint8_t[::1] data not None, *, uint32_t before=0, bint portable=False):
+def crc32(const uint8_t[::1] data not None, *, uint32_t before=0, int bits=512):
     cdef size_t size = data.shape[0]
     cdef const uint8_t *bytes_ = address(data)
     cdef uint32_t crc
     with nogil:
-        crc = rmq_crc32_portable(before, bytes_, size) if portable else rmq_crc32(before, bytes_, size)
+        crc = rmq_crc32_within(before, bytes_, size, bits)
     return crc
 
 
