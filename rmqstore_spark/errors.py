@@ -67,7 +67,8 @@ class DamagedStoreError(RmqStoreError):
 
 
 class DeletedMeanwhileError(RmqStoreError):
-    """A file was deleted while it was read, as brokers do with expired segments. This is no damage: read again.
+    """A file was deleted while it was read, as brokers do with expired segments; or somebody began to write a store
+    while it was checked. This is no damage: read again.
 
     Calls that have not returned any row yet start again by themselves, with the files that are left.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import random
@@ -19,7 +20,7 @@ import pytest
 from oracle import aged_stores, compaction, damage, golden, reference
 from oracle.compaction import LogWriter, Value
 from oracle.stores import StoreBuilder, Stored
-from support import reading
+from support import reading, writing
 from support.reading import options_of
 from support.tables import rows_of
 
@@ -1125,3 +1126,28 @@ def test_what_is_advised_about_a_stray_batchconsumequeue_helps(tmp_path: Path, p
     shutil.rmtree(away) if away.is_dir() else away.unlink()
     assert wrong(tmp_path) == []
     assert rmqstore_spark.rebuild(tmp_path) == 60
+
+
+# ---- a store that changes meanwhile
+
+
+def test_a_write_that_comes_meanwhile_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped store is judged without the allowances for one that is written to; where that begins during a check, it
+    begins anew. Who cannot begin anew says why."""
+    root, row = tmp_path / "store", pa.table({"topic": ["T"], "body": [b"1"], "keys": ["k"]})
+    writing.write(root, writing.some_rows(random.Random(1), 20))
+    looked, real, later = [], table.spans_of, list[Any]()
+
+    def spans_of(*given: Any) -> Any:
+        looked.append(real(*given))
+        if len(looked) == 1:
+            later.append(table.parts(given[0], options_of(root)))
+            rmqstore_spark.write_store(root, row)
+        return looked[-1]
+
+    monkeypatch.setattr(table, "spans_of", spans_of)
+    assert [each for each in rmqstore_spark.Store(root).check().to_pylist() if each["severity"] != "info"] == []
+    assert len(looked) == 3
+    store = Snapshot.find(str(root), Files())
+    with pytest.raises(rmqstore_spark.DeletedMeanwhileError, match="has begun to change the store since the check"):
+        list(itertools.chain(*(table.rows(store, options_of(root), part) for part in later[0])))

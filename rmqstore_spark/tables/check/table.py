@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from rmqstore_spark.errors import DeletedMeanwhileError, one_line
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.pieces.pinned import pinned_segment, queue_proofs
 from rmqstore_spark.read.plan.pack import target_size
@@ -38,7 +39,7 @@ from rmqstore_spark.tables.check.layout import (
 from rmqstore_spark.tables.check.log import Block, LogPart, check_log
 from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
 from rmqstore_spark.tables.check.moment import Moment, moment_of
-from rmqstore_spark.tables.check.problems import COLUMNS, Finding, to_batch
+from rmqstore_spark.tables.check.problems import COLUMNS, PROBLEMS, Finding, to_batch
 from rmqstore_spark.tables.check.queue_logs import QueueLogs, check_queue_logs
 from rmqstore_spark.tables.check.queues import QueuesPart, check_queues
 from rmqstore_spark.tables.consumequeue import grouped
@@ -157,10 +158,21 @@ def _queue_parts(store: Snapshot, queues: list[Queue]) -> Iterator[QueuesPart]:
 
 
 def rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    """The findings of a part of a store."""
+    """The findings of a part of a store.
+
+    Raises:
+        DeletedMeanwhileError: they may only show that somebody has begun to write the store.
+    """
     found = iter(_findings(store, part))
     can_write = None
     while some := list(itertools.islice(found, _ROWS)):
+        if any(PROBLEMS[each.problem].severity != "info" for each in some) and part.moment.is_over(
+            store.layout, store.files
+        ):
+            raise DeletedMeanwhileError(
+                f"{one_line(store.root)}: a broker or a write has begun to change the store since the check began, so "
+                "that what was found says nothing: check it again, or a copy of it"
+            )
         if can_write is None:
             can_write = not options.store_path_commit_log and is_writable(store.root, store.files)
         yield to_batch(some, is_writable=can_write)
