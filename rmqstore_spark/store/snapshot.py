@@ -415,6 +415,11 @@ class Snapshot(StoreRef):
         return self.layout.abort and not self.files.is_locked(self.layout.lock)
 
     @property
+    def is_being_written(self) -> bool:
+        """May somebody be writing the store, so that its files are of several moments?"""
+        return self.layout.abort or self.files.is_locked(self.layout.lock)
+
+    @property
     def end(self) -> int:
         """The physical offset where the log ends."""
         return self._end.position

@@ -12,9 +12,10 @@ from oracle import reference, stores
 from support import reading
 
 from rmqstore_spark.query.selection import Numbers
-from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.pieces.task import Queued, Range
 from rmqstore_spark.read.plan.prune import in_time, ranges_of
 from rmqstore_spark.read.plan.stores import open_stores
+from rmqstore_spark.store import queue_coverage
 from rmqstore_spark.store.io.files import Files
 
 KIB = 1 << 10
@@ -144,3 +145,38 @@ def test_a_time_range_costs_a_request_for_each_segment(size: int, tmp_path: Path
     middle = store.messages[len(store.messages) // 2].store_timestamp
     assert in_time(opened, ranges_of(opened), Numbers(middle, middle))
     assert files.requests - before <= segments + 1  # and the end of the checkpoint
+
+
+@pytest.mark.parametrize("often", [False, True], ids=["once", "each time"])
+def test_units_that_come_between_two_walks_contradict_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, often: bool
+) -> None:
+    """Of a broker that runs. The queues are walked along once more then; a read that never finds them at rest scans,
+    and has its rows."""
+    store = stores.StoreBuilder(tmp_path, 256 * KIB, queue_file_size=20_000)
+    for number in range(100):
+        store.append(topic=("Rare", "T0")[number % 2], queue_id=number % 2 ^ 1, body=b"x" * 2000)
+    store.flush()
+    for number in range(40):
+        store.append(topic=("Rare", "T0")[number % 2], queue_id=number % 2 ^ 1, body=b"x" * 2000)
+    late = store._queues["T0", 0]  # does not know its messages yet, unlike the other
+    units = bytes(late.pending)
+    late.pending.clear()
+    store.flush()
+    walks, real = list[int](), queue_coverage._sorted_out
+
+    def sorted_out(*given: Any) -> Any:
+        walks.append(len(walks))
+        if often or len(walks) == 1:
+            late.pending += units[len(walks) * 20 - 20 : len(walks) * 20]
+            store.flush()
+        return real(*given)
+
+    monkeypatch.setattr(queue_coverage, "_sorted_out", sorted_out)
+    expected = [row["commitLogOffset"] for row in reading.read(tmp_path) if row["topic"] == "Rare"]
+    plan = reading.make_plan(tmp_path, subscribe="Rare", prices=reading.FREE)
+    assert len(walks) == 2
+    found = [row["commitLogOffset"] for row in reading.read(tmp_path, subscribe="Rare", prices=reading.FREE)]
+    assert found == expected
+    assert caplog.messages == []
+    assert any(isinstance(piece, Queued) for task in plan.tasks for piece in task.ranges)

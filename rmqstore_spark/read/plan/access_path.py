@@ -215,6 +215,9 @@ class _QueuePath:
             known = claimed(self.store, parts, asked_queues(self.store, selection))
         else:
             known = coverage(self.store, parts, lambda queue: is_asked(queue, selection))
+            if any(found.gaps is None for found in known) and self.store.is_being_written:
+                # Units may have come between two walks along the queues.
+                known = coverage(self.store, parts, lambda queue: is_asked(queue, selection))
         matching = _matching(self.store, selection)
         pieces: Pieces = []
         contradicted = 0
@@ -232,7 +235,8 @@ class _QueuePath:
                 queued = Queued(part.segment, part.start, part.stop, part.store, tuple(found.gaps), mark, ascends)
                 pieces.append((queued, min(expected, size)))
         if contradicted:
-            log.warning(
+            log.log(
+                logging.INFO if self.store.is_being_written else logging.WARNING,
                 "%s: units contradict each other or the log; reading %d of %d stretches from end to end",
                 *(self.store.layout.queues, contradicted, len(parts)),
             )
