@@ -235,8 +235,8 @@ class _QueuePath:
                 queued = Queued(part.segment, part.start, part.stop, part.store, tuple(found.gaps), mark, ascends)
                 pieces.append((queued, min(expected, size)))
         if contradicted:
-            log.log(
-                logging.INFO if self.store.is_being_written else logging.WARNING,
+            say = log.info if self.store.is_being_written else log.warning
+            say(
                 "%s: units contradict each other or the log; reading %d of %d stretches from end to end",
                 *(self.store.layout.queues, contradicted, len(parts)),
             )
