@@ -182,7 +182,7 @@ __attribute__((noinline)) static rmq_batch_unit rmq_batch_of(const rmq_splitter 
     rmq_batch_unit unit = none;
     if (!rmq_parse_offset(p + base->separator + 1, base->end - base->separator - 1, &unit.base)) return none;
     if (!rmq_parse_int(p + count->separator + 1, count->end - count->separator - 1, &unit.messages)) return none;
-    return unit.messages > INT16_MAX ? none : unit;
+    return unit.messages < 0 || unit.messages > INT16_MAX ? none : unit;
 }
 
 static inline int rmq_put_entry(rmq_dispatcher *d, uint32_t prefix, const uint8_t *key, int64_t size, int64_t position,
@@ -226,7 +226,6 @@ static inline int rmq_put_unit(rmq_dispatcher *d, rmq_queue_unit unit) {
 /* Collect the units of a message's light queues, given that of its own queue; 0, or -1 when there is no memory. */
 __attribute__((noinline)) static int rmq_put_lights(rmq_dispatcher *d, rmq_light light, rmq_queue_unit unit) {
     while (rmq_next_light(&light)) {
-        if (light.name_size > INT16_MAX) continue;
         unit.queue = rmq_know_queue(d, light.name, (int32_t)light.name_size, 0);
         unit.queue_offset = light.offset;
         if (unit.queue < 0) return -1;

@@ -93,7 +93,7 @@ static void rmq_walk_block(rmq_sorted_block *b, const rmq_entries *into, int64_t
     const uint8_t *const end = b->bytes + stop;
     const uint8_t *p = b->bytes;
     int64_t before = 0, start = 0, finish = 0; /* length of the key before, and its value */
-    while (b->status == RMQ_BLOCK_SOUND && p < end) {
+    while (p < end) {
         uint64_t shared, unshared, length = 0;
         b->position = p - b->bytes;
         p = rmq_varint(p, end, 32, &shared);

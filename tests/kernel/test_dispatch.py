@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import re
+import struct
 import threading
 import zlib
 from collections import defaultdict
@@ -20,7 +21,7 @@ import pytest
 from oracle import golden, random_stores, reference
 from support.kernels import encode_log, run_python, scan_units
 
-from native_io import Dispatched, Dispatcher, Status, java_hash, java_hashes, put_index
+from native_io import Dispatched, Dispatcher, Filter, Status, java_hash, java_hashes, put_index
 
 I32, I64 = 1 << 31, 1 << 63
 DATA = golden.DIRECTORY.parent
@@ -75,6 +76,78 @@ def test_hash_of_any_bytes(rng: random.Random) -> None:
     assert _tags_codes(tags) == expected
     texts = pa.array(tags, pa.binary()).view(pa.string())
     assert java_hashes(texts).tolist() == expected
+
+
+_BATCH_UNIT = struct.Struct(">QIQQqhII")  # of a BatchCQ
+
+
+@pytest.mark.parametrize(
+    ("base", "count", "said"),
+    [
+        ("7", "2", (7, 2)),
+        ("+7", "2", (7, 2)),
+        (str(I64 - 1), "32767", (I64 - 1, 32767)),
+        (None, "2", (5, 1)),  # one of them is missing: the unit is one message
+        ("7", None, (5, 1)),
+        (str(I64), "2", (0, 0)),  # no long, and no int: a broker does not put the unit there
+        ("", "2", (5, 1)),  # a property without a value is none
+        ("+", "2", (0, 0)),
+        ("7x", "2", (0, 0)),
+        ("7 ", "2", (0, 0)),
+        ("7", "x", (0, 0)),
+        ("7", "-1", (0, 0)),
+        ("7", "-65535", (0, 0)),  # whose last 16 bits are 1
+        ("7", "32768", (0, 0)),  # more than a unit has room for
+    ],
+)
+def test_messages_of_a_unit_of_a_batch_queue(base: str | None, count: str | None, said: tuple[int, int]) -> None:
+    named = {"INNER_BASE": base, "XXXXX_BASE": "9", "INNER_NUM": count, "XXXXX_NUM": "9"}
+    properties = {name: value for name, value in named.items() if value is not None}
+    log = reference.encode_unit(topic="Bq", queue_offset=5, store_timestamp=77, properties=properties)
+    dispatcher = Dispatcher(batch_topics=["Other", "Bq"])
+    walked = dispatcher.dispatch(
+        log, base=0, position=0, stop=len(log), segment_end=I64 - 1, verify_crc=True, most=I64 - 1
+    )
+    assert walked.units == 1
+    found = dispatcher.finish()
+    position, size, tags_code, time, first, messages, *_ = _BATCH_UNIT.unpack(found.units.tobytes())
+    assert (position, size, tags_code, time, (first, messages)) == (0, len(log), 0, 77, said)
+
+
+@pytest.mark.parametrize(
+    ("names", "offsets", "expected"),
+    [
+        ("%LMQ%a,%LMQ%b", "3,4", {"%LMQ%a": 3, "%LMQ%b": 4}),
+        ("%LMQ%a,,", "3", {"%LMQ%a": 3}),
+        ("%LMQ%a", "3,,,", {"%LMQ%a": 3}),
+        (",,", "3", {}),
+        ("%LMQ%a,%LMQ%b", "3", {}),  # both lists differ in length
+        ("a,%LMQ%b/c,%LMQ%d", "1,2,3", {"%LMQ%d": 3}),
+        ("%LMQ%a,%LMQ%b,%LMQ%c,%LMQ%d", "x,,-1,5", {"%LMQ%d": 5}),
+        ("%LMQ%a,%LMQ%b", "12345678901234567890,1", {"%LMQ%b": 1}),
+        ("%LMQ%a,%LMQ%b,%LMQ%c", f"{I64},{I64 - 1},1/", {"%LMQ%b": I64 - 1}),
+        ("%LMQ%batches,%LMQ%b", "1,2", {"%LMQ%b": 2}),
+        ("%LMQ%a", None, {}),
+        (None, "1", {}),
+    ],
+)
+@pytest.mark.parametrize("end", [b"", b"\2"])
+def test_light_queues(names: str | None, offsets: str | None, expected: dict[str, int], end: bytes) -> None:
+    """The dispatcher and the filter find the same ones."""
+    named = {"INNER_MULTI_DISPATCX": "%LMQ%x", "INNER_MULTI_DISPATCH": names, "INNER_MULTI_QUEUE_OFFSET": offsets}
+    pairs = [f"{name}\1{value}".encode() for name, value in {**named, "k": "v"}.items() if value is not None]
+    for properties in (b"\2".join(pairs) + end, b"\2".join(reversed(pairs)) + end):
+        log = reference.encode_unit(properties=properties, queue_offset=9)
+        where: dict[str, Any] = {"base": 0, "position": 0, "stop": len(log), "segment_end": I64 - 1, "verify_crc": True}
+        dispatcher = Dispatcher(light_queues=True, batch_topics=["%LMQ%batches"])
+        dispatcher.dispatch(log, **where, most=I64 - 1)
+        found = {dispatcher.queues[queue]: offset for queue, offset, _ in dispatcher.finish().runs()}
+        assert found.pop(("TopicA", 0)) == 9
+        assert found == {(name, 0): offset for name, offset in expected.items()}
+        for name in ("%LMQ%a", "%LMQ%b", "%LMQ%c", "%LMQ%d", "%LMQ%x"):
+            chosen = Filter(conditions=[{"lightQueue": {name: (0, I64 - 1)}}])
+            count, *_ = chosen.scan(log, **where, positions=np.empty(1, np.int64))
+            assert count == (name in expected), name
 
 
 def test_hashes_of_an_array() -> None:

@@ -65,13 +65,15 @@ def run_of(entries: list[Entry]) -> Run:
     return read_blocks(data, np.array([0], np.int64), np.array([len(data)], np.int64))
 
 
+def piece(kind: int, record: bytes, number: int | None = None) -> bytes:
+    """A piece of a log; with a number, of one that is used again."""
+    content = bytes([kind]) + (b"" if number is None else struct.pack("<I", number)) + record
+    return struct.pack("<IH", masked_crc32c(content), len(record)) + content
+
+
 def log_of(records: list[bytes]) -> bytes:
     """A log in one block."""
-    pieces = b""
-    for record in records:
-        content = bytes([1]) + record
-        pieces += struct.pack("<IH", masked_crc32c(content), len(record)) + content
-    return pieces
+    return b"".join(piece(1, record) for record in records)
 
 
 def test_crc32c() -> None:
@@ -160,13 +162,42 @@ def test_log_that_is_cut_anywhere_is_torn_and_one_that_is_changed_is_damaged(rng
 
 
 def test_a_log_used_again_ends_where_another_begins() -> None:
-    def piece(number: int, record: bytes) -> bytes:
-        content = bytes([5]) + struct.pack("<I", number) + record
-        return struct.pack("<IH", masked_crc32c(content), len(record)) + content
-
-    data = bytearray(piece(7, b"one") + piece(7, b"two") + piece(3, b"old"))
+    data = bytearray(piece(5, b"one", 7) + piece(5, b"two", 7) + piece(5, b"old", 3))
     ends, status, _ = take_records(data, number=7)
     assert (bytes(data[: ends[-1]]), status) == (b"onetwo", "end")
+
+
+ONE, TWO = piece(1, b"one"), piece(1, b"two")
+# Up to the last five bytes of a block, which are too few for a header.
+BLOCK = piece(1, bytes(32768 - 5 - 7)) + bytes(5)
+
+
+@pytest.mark.parametrize(
+    ("log", "records", "status", "position"),
+    [
+        (piece(2, b"a") + piece(3, b"b") + piece(4, b"c") + ONE, [b"abc", b"one"], "end", None),
+        (ONE + piece(2, b"a") + piece(3, b"b"), [b"one"], "torn", len(ONE)),
+        (ONE + piece(2, b"a") + bytes(90), [b"one"], "torn", len(ONE)),
+        (ONE + bytes(90) + TWO, [b"one"], "damaged", len(ONE)),
+        (piece(2, b"a") + ONE, [], "damaged", 8),
+        (ONE + piece(4, b"a"), [b"one"], "damaged", len(ONE)),
+        (ONE + piece(0x82, b"passed over") + TWO, [b"one", b"two"], "end", None),
+        (ONE + piece(9, b"\7") + TWO, [b"one"], "unknown", len(ONE)),
+        (ONE + piece(0, b"no type") + TWO, [b"one"], "unknown", len(ONE)),
+        (BLOCK + TWO, [bytes(32768 - 5 - 7), b"two"], "end", None),
+        (BLOCK[:-8] + TWO, [], "damaged", 0),
+        (ONE + TWO[:-1] + bytes(32768) + TWO, [b"one"], "damaged", len(ONE)),
+        (ONE + TWO[:5] + b"\xff" + TWO[6:], [b"one"], "damaged", len(ONE)),
+        (piece(6, b"a", 7) + piece(8, b"b", 7) + piece(5, b"old", 3), [b"ab"], "end", 24),
+        (piece(6, b"a", 7) + piece(8, b"old", 3), [], "torn", 0),
+    ],
+)
+def test_pieces_of_a_log(log: bytes, records: list[bytes], status: str, position: int | None) -> None:
+    data = bytearray(log)
+    ends, *found = take_records(data, number=7)
+    starts = [0, *ends.tolist()]
+    assert [bytes(data[start:end]) for start, end in zip(starts, ends.tolist(), strict=False)] == records
+    assert found == [status, len(log) if position is None else position]
 
 
 def test_block_of_any_bytes(rng: random.Random) -> None:
@@ -195,6 +226,56 @@ def test_block_of_any_bytes(rng: random.Random) -> None:
                 if read is read_pairs:
                     assert (found[2] <= found[3]).all()
                     assert not len(found[3]) or found[3].max() <= len(data)
+
+
+@pytest.mark.parametrize(
+    ("entries", "restarts", "fault"),
+    [
+        (b"", struct.pack("<I", 1 << 31), "restart points"),  # a hash index without its size
+        (b"", struct.pack("<HI", 9, 1 << 31), "restart points"),  # and one that is larger than the block
+        (b"\x80", struct.pack("<I", 0), "an entry within"),
+        (b"\0\x80", struct.pack("<I", 0), "an entry within"),
+        (b"\0\1\x80", struct.pack("<I", 0), "an entry within"),
+        (b"\xff\xff\xff\xff\x7f\0\0", struct.pack("<I", 0), "an entry within"),  # more than 32 bits
+        (b"\1\0\0", struct.pack("<I", 0), "shares no more"),
+    ],
+)
+def test_blocks_that_are_not_sound(entries: bytes, restarts: bytes, fault: str) -> None:
+    with pytest.raises(NotSoundError, match=fault):
+        read_pairs(entries + restarts, internal=False)
+
+
+HUGE = varint((1 << 61) + 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "following"),
+    [
+        (HUGE + varint(1), b""),
+        (varint(1) + HUGE, b""),
+        (varint(1), b""),
+        (b"\xff" * 10 + b"\x7f", b""),  # a number without an end
+        (varint(5) + varint(5), varint(2 * 6 - 1)),  # smaller than nothing
+        (varint(5) + varint(5), varint(1 << 62)),
+        (varint(1 << 61) + varint(1 << 61), varint(2)),
+        (varint(5) + varint(5), b"\x80"),
+    ],
+)
+@pytest.mark.parametrize("delta", [False, True])
+def test_handles_that_are_not_sound(first: bytes, following: bytes, delta: bool) -> None:
+    data = b"\0\1" + first if delta else b"\0\1" + varint(len(first)) + b"k" + first
+    if delta:
+        data = b"\0\1k" + first + (b"\1\0" + following if following else b"")
+    elif following:
+        data = b"\0\1" + varint(len(first) + 1) + b"k" + first + b"\0"  # more than a handle
+    with pytest.raises(NotSoundError, match="the handle of a block"):
+        read_index(data + struct.pack("<I", 0), internal=False, delta=delta)
+
+
+def test_handles_follow_on_those_before() -> None:
+    data = b"\0\1k" + varint(100) + varint(50) + b"\1\1l" + varint(2 * 7) + b"\2\0" + varint(2 * 9 - 1)
+    _, _, starts, ends = read_index(data + struct.pack("<I", 0), internal=False, delta=True)
+    assert (starts.tolist(), ends.tolist()) == ([100, 155, 217], [150, 212, 265])
 
 
 def test_order_of_entries(rng: random.Random) -> None:
@@ -369,6 +450,49 @@ def test_records_of_other_types_are_told_apart() -> None:
         with pytest.raises(NotSoundError) as why:
             Batches(whole, np.array([len(whole)], np.int64))
         assert (why.value.expected, whole[why.value.position]) == (UNKNOWN_RECORD, kind)
+
+
+def deletion(kind: int, key: bytes) -> bytes:
+    """Of a type with a column family."""
+    return bytes([kind]) + varint(3) + varint(len(key)) + key
+
+
+def test_batches_of_all_types() -> None:
+    """Records of no key and of logs do not count; each of the others has the next sequence number."""
+    merge, log_data = b"\x02\x01m\x01+", b"\x03\x04text"
+    ranged = b"\x0e\x03\x01d\x01f"
+    records = [b"\x0d", put(b"abc", b"1", 3), log_data, deletion(4, b"ab"), deletion(8, b"b"), put(b"ab", b"2", 3)]
+    whole = batch(10, [*records, ranged, merge, b"\x07\x01s", b"\x06\x03\x01m\x00"])
+    whole = struct.pack("<QI", 10, 8) + whole[12:]
+    batches = Batches(whole, np.array([len(whole)], np.int64))
+    run = batches.run(3)
+    assert [run.take_versions(key) for key in (b"ab", b"abc", b"b", b"m")] == [
+        [(13, 1, b"2"), (11, 0, b"")],
+        [(10, 1, b"1")],
+        [(12, 7, b"")],
+        [(17, 2, b"")],
+    ]
+    plain = batches.run(0)
+    assert [plain.take_versions(key) for key in (b"m", b"s")] == [[(15, 2, b"+")], [(16, 7, b"")]]
+    assert (batches.range_deletions(3), batches.range_deletions(0), len(batches)) == ([(b"d", b"f", 14)], [], 8)
+
+
+@pytest.mark.parametrize(
+    ("whole", "fault", "position"),
+    [
+        (batch(1, [])[:-1], "sequence number and count", 0),
+        (batch(1, [put(b"a", b"")] * 2)[:-4], "as many records", 12),
+        (struct.pack("<QI", 1, 1) + 2 * put(b"a", b""), "as many records", 16),
+        (batch(1, [b"\x05\x80"]), "a record within", 12),
+        (batch(1, [b"\x05\xff\xff\xff\xff\x7f\x01a\x00"]), "a record within", 12),  # a family of more than 32 bits
+        (batch(1, [b"\x01\x05a"]), "a record within", 12),
+        (batch(1, [b"\x01\x01a\x02v"]), "a record within", 12),
+    ],
+)
+def test_batches_that_are_not_sound(whole: bytes, fault: str, position: int) -> None:
+    with pytest.raises(NotSoundError, match=fault) as why:
+        Batches(whole, np.array([len(whole)], np.int64))
+    assert why.value.position == position
 
 
 def test_what_is_not_in_the_data() -> None:

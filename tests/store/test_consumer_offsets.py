@@ -211,6 +211,45 @@ def test_no_more_than_there_is_room_for() -> None:
     assert take_entries(text, is_begun=False, names=names, counts=counts, queues=queues[:, :1].copy())[1:] == (0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("entry", "status", "queues"),
+    [
+        ('"a":{0:1 \t\r\n}}', EntriesStatus.END, [(0, 1)]),
+        ('"a":{"0":-0,1:-7}}', EntriesStatus.END, [(0, 0), (1, -1)]),
+        ('"\\"":{}}', EntriesStatus.END, []),
+        ('"a":{0:1,', EntriesStatus.MORE, []),
+        ('"a":{0:', EntriesStatus.MORE, []),
+        ('"a":{0:-', EntriesStatus.MORE, []),
+        ('"a":{"0', EntriesStatus.MORE, []),
+        ('"a\\', EntriesStatus.MORE, []),
+        ('"a":{0:1\v}}', EntriesStatus.ODD, []),
+        ('"a":{0:1\f}}', EntriesStatus.ODD, []),
+        ('"a":{:1}}', EntriesStatus.ODD, []),
+        ('"a":{00:1}}', EntriesStatus.ODD, []),
+        ('"a":{0:01}}', EntriesStatus.ODD, []),
+        ('"a":{0:--1}}', EntriesStatus.ODD, []),
+        ('"a":{"0:1}}', EntriesStatus.ODD, []),
+        ('"a":{0;1}}', EntriesStatus.ODD, []),
+        ('"a":{2147483647:1}}', EntriesStatus.END, [(2147483647, 1)]),
+        ('"a":{2147483648:1}}', EntriesStatus.ODD, []),
+        ('"a":{0:1000000000000000000000}}', EntriesStatus.ODD, []),
+        ('"a\n":{0:1}}', EntriesStatus.ODD, []),
+        ('"a":{0:1};', EntriesStatus.ODD, []),
+        ('"a";{0:1}}', EntriesStatus.ODD, []),
+        ('"a":[0:1}}', EntriesStatus.ODD, []),
+        ("a:{0:1}}", EntriesStatus.ODD, []),
+    ],
+)
+def test_one_entry(entry: str, status: EntriesStatus, queues: list[tuple[int, int]]) -> None:
+    """What is odd is left to a parser of JSON, with all that was found in the entry."""
+    names, counts, found = np.empty((1, 2), np.int64), np.empty(1, np.int64), np.empty((2, 4), np.int64)
+    arguments: dict[str, Any] = {"is_begun": False, "names": names, "counts": counts, "queues": found}
+    is_end = status is EntriesStatus.END
+    expected = (status, len(entry) if is_end else 0, int(is_end), len(queues))
+    assert take_entries(entry.encode(), **arguments) == expected
+    assert [tuple(each) for each in found[:, : len(queues)].T.tolist()] == queues
+
+
 @pytest.mark.parametrize("of_groups", [OFFSETS[:1], OFFSETS[1:]])
 def test_a_file_too_large_to_be_parsed_is_no_broken_one(
     of_groups: tuple[str], tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
