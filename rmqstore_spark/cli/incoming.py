@@ -174,7 +174,9 @@ def _start(line: bytes) -> str:
 def _csv(file: IO[bytes], name: str, opened: contextlib.ExitStack) -> tuple[pa.Schema, Batches]:
     before = csv.field_size_limit(_MOST_CHARACTERS)
     opened.callback(csv.field_size_limit, before)
-    rows = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    opened.callback(text.detach)  # else it would close the file once all rows are read
+    rows = csv.reader(text, strict=True)
     names = _next(rows, name)
     if not names:
         raise OptionError(f"{name}: expected a line with the names of columns, found none")

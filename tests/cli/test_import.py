@@ -15,7 +15,10 @@ from oracle import golden, stores
 from support import reading
 from support.command import COMMAND, Ran, run
 
+from rmqstore_spark.cli import incoming
+from rmqstore_spark.cli.incoming import incoming_rows
 from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.errors import OptionError, RmqStoreError
 
 FORMATS = ("json", "csv", "parquet", "arrow")
 KEPT = [column.name for column in COLUMNS.values() if column.default and not column.derived]
@@ -132,6 +135,45 @@ def test_what_is_refused(tmp_path: Path, text: str | bytes, told: str) -> None:
     assert not root.exists() or not list(root.glob("commitlog/*"))
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"topic": "T", "body": "x"}\n[1]', "line 2: expected a JSON object, found '[1]'"),
+        ('\n{"topic": "T"}\n', "line 2: column 'body': expected a text, or 'bodyBase64', found none"),
+        (
+            '{"topic": "T", "body": "x", "queueId": 2147483648}',
+            "expected a whole number of 32 bits, found '2147483648'",
+        ),
+        ('{"topic": "T", "body": "x", "bornTimestamp": 1.5}', "expected a time in ISO-8601"),
+        ('{"topic": "T", "body": "x", "properties": "[1]"}', "expected an object of texts"),
+        ('{"topic": "T", "bodyBase64": 7}', "column 'bodyBase64': expected base64, found '7'"),
+        ("\n", "expected a line with the names of columns, found none"),
+        ('topic,body\nT,"x', "after line 2: expected CSV in UTF-8"),
+        ("topic,body\n\nT,x,y\n", "line 3: expected 2 cells, found 3"),
+    ],
+)
+def test_rows_that_are_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "rows").write_text(text)
+    with pytest.raises(RmqStoreError) as why, incoming_rows(str(tmp_path / "rows"), None) as batches:
+        list(batches)
+    assert told in str(why.value)
+
+
+def test_rows_of_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty lines are none; a time is one of ours in any year; and it does not matter how many rows come at once."""
+    monkeypatch.setattr(incoming, "_ROWS", 2)
+    (tmp_path / "rows.csv").write_text(
+        "topic,body,bornTimestamp\n\n" + "".join(f"T,{number},{9999 + number}-01-01T00:00:00Z\n" for number in range(5))
+    )
+    with incoming_rows(str(tmp_path / "rows.csv"), None) as batches:
+        found = list(batches)
+    assert [batch.num_rows for batch in found] == [0, 2, 2, 1]
+    table = pa.Table.from_batches(found)
+    assert table.column("body").to_pylist() == [b"%d" % number for number in range(5)]
+    years = table.column("bornTimestamp").cast(pa.int64()).to_numpy().view("datetime64[us]").astype("datetime64[Y]")
+    assert [str(year).lstrip("+") for year in years] == [str(9999 + number) for number in range(5)]
+
+
 def test_wrong_files(tmp_path: Path) -> None:
     new = str(tmp_path / "new")
     table = pa.table({"topic": ["T"], "body": [b"x"]})
@@ -143,6 +185,10 @@ def test_wrong_files(tmp_path: Path) -> None:
     assert run("import", new, str(tmp_path / "c.parquet"), *SMALL).code == 0
     assert [row["body"] for row in reading.read(Path(new))] == [b"\x00\xff"]
     assert run("import", new, str(tmp_path / "none.json")).code == 2
+    for other in ({"bodyBase64": [1]}, {"body": [b"x"], "bodyBase64": ["AP8="]}):
+        pq.write_table(pa.table({"topic": ["T"], **other}), tmp_path / "e.parquet")
+        with pytest.raises(OptionError, match="expected texts, and no column 'body' beside it"):
+            incoming_rows(str(tmp_path / "e.parquet"), None).__enter__()
     (tmp_path / "d.jsonl").write_bytes((tmp_path / "c.parquet").read_bytes())
     assert "d.jsonl: line 1: expected a JSON object" in run("import", new, str(tmp_path / "d.jsonl")).err
 
