@@ -64,7 +64,8 @@ def _readers(directories: list[Path]) -> Iterator[tuple[str, Callable[[], Answer
         ]
 
     def tiled() -> Answer:
-        tiling = Tiling(*np.array([[0], [1 << 40], [0]], np.int64), np.array([0], np.int64))
+        none = np.zeros(1, np.int64)
+        tiling = Tiling(none, np.array([1 << 40], np.int64), none, none)
         found = np.full((count, 9), 77, np.int64)
         tile_queues(tiling, paths, np.ones(count, np.uint8), found, bytearray(100 * _UNIT), most=350 * _UNIT)
         return [row if row[0] == 1 else None for row in found.tolist()]
@@ -82,7 +83,7 @@ def _readers(directories: list[Path]) -> Iterator[tuple[str, Callable[[], Answer
         rows, units = np.full((count, 7), 77, np.int64), bytearray(2 * _UNIT * count)
         asked = np.tile(np.array([0, 250, 1500], np.int64), count)
         places = np.full((2, len(asked)), 77, np.int64)
-        starts = np.arange(0, len(asked) + 1, 3, np.int64)
+        starts = np.arange(0, len(asked) + 1, 3, dtype=np.int64)
         read_queue_ends(paths, rows, units, starts=starts, numbers=asked, places=places, begin=0, width=128)
         both = [bytes(units[at : at + 2 * _UNIT]) for at in range(0, len(units), 2 * _UNIT)]
         return [
@@ -93,7 +94,7 @@ def _readers(directories: list[Path]) -> Iterator[tuple[str, Callable[[], Answer
     def parts() -> Answer:
         sizes, buffer = np.full(3 * count, 77, np.int64), bytearray(b"\xee" * (3 * 100 * count))
         positions = np.tile(np.array([0, -1, 5900], np.int64), count)
-        read_queue_parts(files, np.arange(0, 3 * count + 1, 3, np.int64), positions, sizes, buffer)
+        read_queue_parts(files, np.arange(0, 3 * count + 1, 3, dtype=np.int64), positions, sizes, buffer)
         each = [
             None if size < 0 else bytes(buffer[100 * at : 100 * at + size]) for at, size in enumerate(sizes.tolist())
         ]
