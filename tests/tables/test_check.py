@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import struct
 import tarfile
@@ -541,6 +542,22 @@ def test_planted_is_found(plant: Callable[[Planted], Iterator[tuple[Any, ...]]],
     assert {row["problem"] for row in without} <= {"missingIndexItem", "missingQueueUnit", "lostMessages"}
     assert all(row["expected"] and row["found"] and row["file"] is None for row in without)
     assert brief(wrong(store.root, maxPartitionBytes="500")) == expected
+    assert texts(rows, store.root) == TEXTS[plant.__name__.removeprefix("planted_")]
+
+
+def texts(rows: list[Row], root: Path) -> list[str]:
+    """What people read of findings: where each is, what is expected there, and what was found. Times of files, and what
+    Python says of JSON, are not ours."""
+    said = (
+        f"{row['problem']}: {row['file'] and os.path.relpath(row['file'], root)}, {row['topic']}: "
+        f"expected {row['expected']}, found {row['found']}".replace(str(root), "STORE")
+        for row in rows
+    )
+    return sorted(re.sub(r" of 20[-0-9]{8} [:0-9]{8} UTC$|Expecting .* \(char \d+\)", "...", text) for text in said)
+
+
+# Of what each planting puts into a store.
+TEXTS: dict[str, list[str]] = json.loads((ROOT / "tests" / "data" / "planted_texts.json").read_text())
 
 
 # ---- the advice, followed
