@@ -22,7 +22,7 @@ from support.writing import some_rows, write
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, OptionError, RmqStoreError
 from rmqstore_spark.read.follow.edge import Edge, Reached, place_after
 from rmqstore_spark.read.follow.follow import Follower
-from rmqstore_spark.read.follow.stream_offset import VERSION, stream_offset
+from rmqstore_spark.read.follow.stream_offset import VERSION, StoreOffset, StreamOffset, stream_offset
 from rmqstore_spark.store.io.files import FIRST_BYTE, Files
 from rmqstore_spark.store.snapshot import Snapshot
 
@@ -653,12 +653,24 @@ def test_an_older_checkpoint_still_starts() -> None:
         ({"version": 1, "stores": {"/a": {"commitLogOffset": 1, "last": {"commitLogOffset": 0}}}}, "'storeTimestamp'"),
         ({"version": 1, "stores": {"/a": {"commitLogOffset": 1, "topics": "T"}}}, "'topics'"),
         ({"version": 1, "stores": {"/a": {"commitLogOffset": 1, "startingOffsets": {"T": {"x": 1}}}}}, "queueIds"),
+        (
+            {"version": 1, "stores": {"/a": {"commitLogOffset": 1, "startingOffsets": {"T": {"21474836470": 1}}}}},
+            "queueIds",
+        ),
     ],
 )
 def test_wrong_offsets(found: Any, match: str) -> None:
     with pytest.raises(RmqStoreError, match=match) as error:
         stream_offset(found)
     assert "checkpoint" in str(error.value)
+
+
+def test_offsets_with_large_queue_ids() -> None:
+    largest = ("T", (1 << 31) - 1)
+    of_store = StoreOffset(5, starts={largest: 7})
+    of_log = StoreOffset(9, starts={largest: 8}, tier="/tier")
+    offset = StreamOffset({"/a": of_store, f"/tier/T/{largest[1]}": of_log})
+    assert stream_offset(json.loads(json.dumps(offset.as_json()))) == offset
 
 
 # ---- Spark before 4.2, which tells neither where the stream is nor a limit

@@ -173,6 +173,19 @@ def test_other_topics_after_a_restart(tmp_path: Path) -> None:
     assert sorted(known(query.rows)) == brought(one, other)
 
 
+@pytest.mark.parametrize("is_of_broker", [False, True], ids=["tier", "broker"])
+def test_a_restart_wherever_the_path_is(tmp_path: Path, is_of_broker: bool) -> None:
+    """The path may be that of one broker in the tier, in which queues have short names."""
+    (one,) = begin(tmp_path, {("A", 7): 4})
+    (topic,) = (path for path in one.log.parents if path.name == "A")
+    query = Query(topic.parent if is_of_broker else tmp_path, startingOffsets="earliest")
+    query.run()
+    one.bring(b"new")
+    query.restart()
+    query.run()
+    assert known(query.rows) == brought(one)
+
+
 @pytest.mark.parametrize("what", ["expired", "anew", "gone", "older"])
 def test_losses(tmp_path: Path, what: str) -> None:
     """They are an error; with failOnDataLoss=false the stream goes on with what is there, and reads nothing again."""

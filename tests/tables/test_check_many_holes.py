@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from oracle import damaged_logs, stores
 from support.tables import rows_of
@@ -41,6 +42,17 @@ def holed(root: Path, messages: int) -> tuple[Snapshot, list[stores.Stored]]:
         builder.append()
     builder.close()
     return Snapshot.find(str(root), Files()), builder.messages
+
+
+def test_which_places_are_damaged() -> None:
+    damaged = Damaged()
+    assert not damaged.have(np.array([0, 5])).any()
+    for start, stop in ((10, 20), (20, 25), (40, 50)):
+        damaged.add(start, stop)
+    places = np.array([0, 9, 10, 20, 24, 25, 39, 40, 49, 50])
+    expected = [False, False, True, True, True, False, False, True, True, False]
+    assert damaged.have(places).tolist() == expected
+    assert [place in damaged for place in places.tolist()] == expected
 
 
 def hole(start: int, stop: int) -> Hole:

@@ -193,6 +193,16 @@ def test_rows_in_another_order(source: Path, tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=told):
             write_store(tmp_path / "target", table, configFrom=source)
         assert not (tmp_path / "target").exists()
+    at, *_ = (n for n, each in enumerate(rows.to_pylist()) if each["queueOffset"] > 5)
+    of_queue = [row for row in rows.to_pylist() if (row["topic"], row["queueId"]) == _queue(rows, at)]
+    one_batch = pa.Table.from_pylist([*of_queue[:5], of_queue[3], *of_queue[5:]], rows.schema).combine_chunks()
+    firsts = [row["queueOffset"] for row in of_queue[:5]]
+    with pytest.raises(OptionError, match=f"as one store has them, found {firsts[3]} after {firsts[4]}; write what"):
+        write_store(tmp_path / "target", one_batch, configFrom=source)
+
+
+def _queue(rows: pa.Table, at: int) -> tuple[str, int]:
+    return rows.column("topic")[at].as_py(), rows.column("queueId")[at].as_py()
 
 
 def test_tasks_in_another_order(source: Path, tmp_path: Path) -> None:

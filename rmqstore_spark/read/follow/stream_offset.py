@@ -97,8 +97,8 @@ def stream_offset(found: object) -> StreamOffset:
 
 def queue_of(directory: str) -> Queue:
     """The queue whose directory in a tiered store this is."""
-    _, topic, queue_id = directory.rsplit("/", 2)
-    return topic, int(queue_id)
+    above, _, queue_id = directory.rpartition("/")
+    return above.rpartition("/")[2], int(queue_id)
 
 
 def _list_of(place: StoreOffset) -> list[int]:
