@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError
+from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, RmqStoreError, StorageError
 from rmqstore_spark.garbage import collector_paused
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.committed import Uncommitted, end_of_entry, has_order
@@ -213,6 +213,13 @@ def as_snapshot(store: StoreRef) -> "Snapshot":
     """The Snapshot of a range that is planned in this process; only in a task the store is a plain StoreRef."""
     assert isinstance(store, Snapshot), f"{store.root}: planned elsewhere"
     return store
+
+
+def _is_of(proof: Proof | None, message: Header) -> bool:
+    """Are these the bytes of a message?"""
+    mark = None if proof is None else mark_of(proof.data, message.position)
+    known = message.store_timestamp
+    return mark is not None and (known is None or mark.store_timestamp == known // 1000)
 
 
 class Snapshot(StoreRef):
@@ -481,13 +488,23 @@ class Snapshot(StoreRef):
     @kept
     def seen(self) -> Proof | None:
         """The proof that tells this store, as of the first call, from others: the bytes of the log's last message. None
-        for a store without a log."""
+        for a store without a log.
+
+        Raises:
+            DeletedMeanwhileError: the last message is not there any more.
+        """
         last = self.last_message
         extent = self.log.extent_at(self.end - 1 if last is None else last.position)
         if extent is None:
             return None
         position = max(extent.start, extent.stop - PROOF_SIZE) if last is None else last.position
-        return self._late_proof(extent.segment, position, extent.stop)
+        proof = self._late_proof(extent.segment, position, extent.stop)
+        if last is not None and not self.files.is_snapshot and not _is_of(proof, last):
+            raise DeletedMeanwhileError(
+                f"{extent.segment.path}: the last message, at commitLogOffset {last.position}, is gone since it was "
+                "found: another store has taken the place of this one, or its broker has cut the log; load it again"
+            )
+        return proof
 
     @kept
     def glimpsed(self) -> Proof | None:

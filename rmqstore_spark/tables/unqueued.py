@@ -18,6 +18,7 @@ from rmqstore_spark.amounts import size_text
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.query.selection import Selection
+from rmqstore_spark.read.pieces.pinned import pinned
 from rmqstore_spark.read.pieces.task import Range, Scanned, Task
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
@@ -65,7 +66,7 @@ def unqueued(store: Snapshot, selection: Selection, known: ManyBounds) -> Iterat
     )
     topics = {*store.known_topics, *store.consumed_topics} if store.topics else None
     following = iter(lambda: tuple(itertools.islice(ranges, _RANGES_AT_ONCE)), ())
-    tasks = map(Task, itertools.chain([some], following))
+    tasks = (pinned([Task(each)], wanted)[0] for each in itertools.chain([some], following))
     for batch in (batch for task in tasks for batch in read_task(task, settings)):
         columns = [*batch.columns[:5], batch.column(5).cast(pa.int64())]
         for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):

@@ -30,6 +30,7 @@ from support.replacing import (
     other_bodies,
     with_other_segments,
 )
+from support.writing import SIZES
 
 import rmqstore_spark
 from rmqstore_spark import DeletedMeanwhileError, RmqStoreError, StorageError, Store
@@ -39,8 +40,10 @@ from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.read.run.stored import StoredUnits
 from rmqstore_spark.store.io.files import Files, cannot_read
+from rmqstore_spark.store.log_end import LogEnd
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.proofs import hold
+from rmqstore_spark.tables import unqueued
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, schema_of, table
 
 
@@ -403,3 +406,87 @@ def test_a_check_of_a_copy_that_is_not_done(tmp_path: Path) -> None:
     path.write_bytes(bytes(SEGMENT))
     with pytest.raises(StorageError, match=f"{path}: position .*, found zeros"):
         table_rows(root, "check", sent)
+
+
+# ---- replaced at a moment of the read
+
+
+def _replaced(tmp_path: Path) -> tuple[Path, list[reading.Row], Callable[[], None]]:
+    """A store, the rows of the one that takes its place, as mode overwrite does it, and what has it take it."""
+    root, other = tmp_path / "store", tmp_path / "other"
+    rmqstore_spark.write_store(root, pa.table({"topic": ["T"] * 40, "body": ["long"] * 40}), **SIZES)
+    rmqstore_spark.write_store(other, pa.table({"topic": ["T"] * 3, "body": ["new"] * 3}), **SIZES)
+
+    def replace() -> None:
+        if other.exists():
+            root.rename(tmp_path / "gone")
+            other.rename(root)
+            for path in sorted((tmp_path / "gone").rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+
+    return root, reading.read(other), replace
+
+
+@pytest.mark.parametrize("moment", ["listed", "end known", "opened"])
+def test_a_store_that_takes_its_place_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Not nothing either, where the old directory is emptied while it is listed. A read that has given no row yet
+    begins anew."""
+    root, expected, replace = _replaced(tmp_path)
+    if moment == "listed":
+        names = os.listdir
+
+        def listed(path: Any) -> list[str]:
+            if not str(path).endswith("/commitlog"):
+                return names(path)
+            fd = os.open(path, os.O_RDONLY)  # as opendir() does, before it reads
+            try:
+                replace()
+                return names(fd)
+            finally:
+                os.close(fd)
+
+        monkeypatch.setattr(os, "listdir", listed)
+        assert reading.read(root) == expected
+    elif moment == "end known":
+        find = LogEnd.find
+
+        def found(*given: Any) -> Any:
+            end = find(*given)
+            replace()
+            return end
+
+        monkeypatch.setattr(LogEnd, "find", found)
+        assert reading.read(root) == expected
+    else:
+        tasks, real = tasks_of(root, ["body"]), Files.file
+
+        def opened(files: Files, path: str, *given: Any, **named: Any) -> Any:
+            if named.get("is_log"):
+                replace()
+            return real(files, path, *given, **named)
+
+        monkeypatch.setattr(Files, "file", opened)
+        with pytest.raises(StorageError, match=r"sees another store under .* than the plan"):
+            rows_of(tasks, ["body"])
+
+
+def test_messages_beside_the_queues_are_those_of_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a table that counts what no queue has: nothing is told of damage."""
+    root, _, replace = _replaced(tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    given, real = list[Any](), read_task
+
+    def read(*arguments: Any) -> Any:
+        given.append(arguments)
+        replace()
+        return real(*arguments)
+
+    monkeypatch.setattr(unqueued, "read_task", read)
+    with pytest.raises(StorageError, match=r"sees another store under .* than the plan"):
+        Store(root).topics()
+    assert len(given) == 1
+    assert [each for each in caplog.messages if "cannot be read" in each] == []

@@ -28,7 +28,7 @@ from support.tables import rows_of
 import rmqstore_spark
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.check import log, table
+from rmqstore_spark.tables.check import index_files, log, table
 from rmqstore_spark.tables.check.problems import CALL, COPY_CALL, PROBLEMS
 from rmqstore_spark.tables.check.table import CHECK
 
@@ -1153,7 +1153,7 @@ def test_a_write_that_comes_meanwhile_is_no_fault(tmp_path: Path, monkeypatch: p
     begins anew. Who cannot begin anew says why."""
     root, row = tmp_path / "store", pa.table({"topic": ["T"], "body": [b"1"], "keys": ["k"]})
     writing.write(root, writing.some_rows(random.Random(1), 20))
-    looked, real, later = [], table.spans_of, list[Any]()
+    looked, real, later = [], index_files.spans_of, list[Any]()
 
     def spans_of(*given: Any) -> Any:
         looked.append(real(*given))

@@ -41,6 +41,7 @@ _Answer = TypeVar("_Answer")
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 # As Linux has them: a Python that was built with headers older than Linux 3.15 lacks the names.
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
+_EXCHANGES = 10  # of a directory by writes, one after the other, while it is listed
 FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # as fcntl() takes a lock on it
 
 
@@ -203,6 +204,17 @@ class Files:
             StorageError: reading fails, which does not tell what is there. So in status() and lstat().
         """
         return asked(os.listdir, path)
+
+    def names_in_place(self, path: str) -> list[str]:
+        """names(), but of one directory from the first name to the last: where another one takes its place meanwhile,
+        as a write exchanges commitlog/ and empties the old one, the names are those of the new one."""
+        if self.is_snapshot:
+            return self.names(path)
+        for _ in range(_EXCHANGES):
+            before, names = self.status(path), self.names(path)
+            if os.path.samestat(before, self.status(path)):
+                break
+        return names
 
     def look_into(self, path: str) -> None:
         """Raise the errors of names(). However many names there are, this costs the same where the kernel reads."""

@@ -401,7 +401,7 @@ def names_there(directory: str, files: Files) -> list[str]:
         StorageError: it cannot be listed.
     """
     try:
-        return sorted(files.names(directory))
+        return sorted(files.names_in_place(directory))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as why:
@@ -465,7 +465,7 @@ def _entries(directory: str, files: Files, wanted: str = _STORE) -> list[str]:
     """The entries of a directory. `wanted` tells users, in the error for a path that is no directory, what to give
     instead."""
     try:
-        return files.names(directory)
+        return files.names_in_place(directory)
     except FileNotFoundError:
         raise NotAStoreError(f"{directory}: no such directory; give {wanted}") from None
     except NotADirectoryError:

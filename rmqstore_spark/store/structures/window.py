@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import FORMAT, Decoder, Filter, Slide, Walked
+from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.format.message import LONGEST_HEAD, body_end
 from rmqstore_spark.store.format.units import Budget, Positions
 from rmqstore_spark.store.io.files import Files, cannot_read
@@ -45,10 +46,14 @@ class Window:
 
     def __init__(self, segment: Segment, files: Files) -> None:
         self.segment = segment
-        hold(segment.proofs, files)
         self._files = files
-        self._file = files.file(segment.path, is_log=True, pin=segment.pin)
         try:
+            self._file = files.file(segment.path, is_log=True, pin=segment.pin)
+        except RmqStoreError:
+            hold(segment.proofs, files)  # which may know more of what is gone
+            raise
+        try:
+            hold(segment.proofs, files)  # now: a write may put another store in the place of this one at any moment
             self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
         except BaseException:
             self._file.close()
