@@ -260,6 +260,56 @@ def test_a_copy_is_synced_with_what_a_broker_has_compacted(home: Path, unsynced:
     assert len(list((home / "store" / "compaction" / "compactionLog").rglob("0*"))) > 0
 
 
+@pytest.mark.parametrize("segment", [4096, 1 << 18], ids=["files", "in place"])
+def test_a_commit_of_a_stream_is_synced(
+    home: Path, segment: int, unsynced: Unsynced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its version, before the journal goes that would bring it: without one the batch would be written again."""
+    root, sizes = home / "store", Sizes(segment=segment, queue_file=400, slots=100, items=4000)
+    workshop, journals = f"{root}/.rmqstore-spark", list[set[str]]()
+
+    def do(call: Any, path: str, *arguments: Any) -> Any:
+        if call.__name__ == "unlink_at" and path == f"{workshop}/commit/journal" and os.path.lexists(path):
+            journals.append({workshop, f"{workshop}/transactions.json"} & unsynced.paths)
+        return unsynced.do(call, path, *arguments)
+
+    def commit(version: int) -> Callable[[], None]:
+        return lambda: writing.write(root, ROWS, sizes=sizes, txnAppId="app", txnVersion=str(version))
+
+    monkeypatch.setattr(calls, "do", do)
+    for version in range(3):
+        _synced(unsynced, commit(version))
+    assert journals == [set()] * 3
+    # What fails half way is finished, or taken back, by the next attempt of the same batch.
+    for unsynced.fails_at in range(2, 20, 3):
+        _synced(unsynced, commit(3))
+    unsynced.fails_at = 0
+    _synced(unsynced, commit(3))
+    assert {*map(len, journals)} == {0}
+    assert len(reading.read(root)) == 240
+
+
+def test_a_salvage_is_synced(home: Path, unsynced: Unsynced) -> None:
+    """Nothing of it is in its place before all of it is on disk."""
+    builder = StoreBuilder(home / "other", segment_size=8192)
+    for number in range(60):
+        builder.append(body=b"%d" % number, keys="k")
+    builder.close()
+    path = home / "other" / "commitlog" / f"{0:020d}"
+    path.write_bytes(path.read_bytes().replace(b"\0\0\0\x01" + b"7", b"\0\0\0\x01" + b"8"))
+    steps = _synced(unsynced, lambda: rmqstore_spark.Store(home / "other").salvage(home / "store"))
+    assert steps > 0
+    assert len(reading.read(home / "store")) >= 58
+
+
+def test_a_configuration_that_was_made_anew_is_synced(home: Path, unsynced: Unsynced) -> None:
+    root = home / "store"
+    writing.write(root, ROWS, sizes=Sizes(segment=4096, queue_file=400, slots=100, items=4000))
+    (root / "config" / "topics.json").unlink()
+    assert _synced(unsynced, lambda: rmqstore_spark.Store(root).rebuild_config()) > 0
+    assert "T" in json.loads((root / "config" / "topics.json").read_text())["topicConfigTable"]
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["one by one", "at once"])
