@@ -6,6 +6,7 @@ In each mode, on each way to messages, in each table.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
@@ -13,9 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from oracle import stores
+from oracle import light, reference, stores
 from support import flavours
 from support.faulty_program import faulty_library, ran
+
+from rmqstore_spark import Store
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_store"
 NIGHTLY = [pytest.mark.long, pytest.mark.nightly]
@@ -39,6 +42,26 @@ def long_queue(directory: Path) -> Path:
     return builder.root
 
 
+def light_and_static(directory: Path) -> Path:
+    """Messages that are in light queues, too, and a static topic whose queue has moved here."""
+    builder = stores.StoreBuilder(directory / "store", 4096, 200, index=True)
+    for number in range(30):
+        names = ("%LMQ%a", "%LMQ%b")[: number % 3]
+        offsets = [str(number // 3 * 2 + number % 3 - 1), str(number // 3)][: number % 3]
+        light_ones = {light.DISPATCH: ",".join(names), light.OFFSETS: ",".join(offsets)} if names else {}
+        builder.append(("Static", "Plain")[number % 2], b"body", tags="t", keys="key", properties=light_ones)
+    builder.close()
+    light.put_queues(builder, reference.read_store(builder.root))
+    part = {"bname": "broker-a", "gen": 0, "queueId": 0, "logicOffset": 100, "startOffset": 0, "endOffset": -1}
+    info = {"topic": "Static", "bname": "broker-a", "totalQueues": 1, "epoch": 1, "hostedQueues": {"0": [part]}}
+    mapping = {"topicQueueMappingInfoMap": {"Static": info}, "dataVersion": {"counter": 1, "timestamp": 1}}
+    (builder.root / "config" / "topicQueueMapping.json").write_text(json.dumps(mapping))
+    found = Store(builder.root)
+    assert found.table("logicqueues").num_rows == 1
+    assert found.messages("body", subscribe="%LMQ%a").read_all().num_rows == 20
+    return builder.root
+
+
 def flavour(name: str) -> Callable[[Path], Path]:
     return lambda directory: flavours.unpack_store(name, directory)
 
@@ -49,6 +72,8 @@ def flavour(name: str) -> Callable[[Path], Path]:
     [
         pytest.param(sample, 300, id="sample"),
         pytest.param(sample, 30, id="sample closely", marks=NIGHTLY),
+        pytest.param(light_and_static, 400, id="light and static", marks=pytest.mark.long),
+        pytest.param(light_and_static, 20, id="light and static closely", marks=NIGHTLY),
         pytest.param(long_queue, 40, id="a long queue", marks=pytest.mark.long),
         *(
             pytest.param(flavour(name), step, id=name, marks=NIGHTLY if name.endswith("v2") else pytest.mark.long)

@@ -62,6 +62,10 @@ def reads(root: str) -> Iterator[tuple[str, Read]]:
     yield "bodies as they are stored", _messages(root, decompress=False, explodeBatches=False)
     yield "the last of each key", _messages(root, compacted=True, **topic)
     yield "what is committed", _messages(root, committed=True)
+    if any(name.startswith("%LMQ%") for name in os.listdir(f"{root}/consumequeue")):
+        yield "a light queue", _messages(root, columns=[*COLUMNS, "multiDispatch"], subscribe="%LMQ%a")
+        yield "a light queue, trust=queues", _messages(root, trust="queues", subscribe="%LMQ%a")
+    yield "places in static topics", _messages(root, columns=["commitLogOffset", "logicQueueId", "logicOffset"])
     for name in TABLES:
         yield f"table {name}", _table(root, name)
     yield "get", lambda: Store(root).get(one["msgId"]).to_pylist()
