@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-fast test-long test-nightly interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
-	coverage sanitize sanitize-machine sanitize-portable sanitize-threads fuzz fuzz-memory soak mutants test-spark41 test-engines clean
+	coverage sanitize sanitize-machine sanitize-portable sanitize-threads fuzz fuzz-memory soak mutants mutants-kernel test-spark41 test-engines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -185,6 +185,9 @@ soak: build ## do what chance draws to one store, beside a real broker, MINUTES=
 # What was judged is in build/mutants/; a second run goes on. ARGS="--seed 48 --count 2000 --minutes 120".
 mutants: build ## draw mutants of the package, and say which of them the quick tests do not notice; MINUTES=60
 	PYTHONPATH=.:tests $(BIN)/python -m mutants.run --minutes $(or $(MINUTES),60) $(ARGS)
+
+mutants-kernel: build ## the same for the functions of the kernel's C, all compiled at once
+	PYTHONPATH=.:tests $(BIN)/python -m mutants.kernel $(ARGS)
 
 # The pages' examples are what the other tests do, in other words: they are run by the newest PySpark alone.
 test-spark41: build $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones

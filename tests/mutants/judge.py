@@ -177,11 +177,11 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def __init__(self, task: Task) -> None:
         parts = Path(task.path).with_suffix("").parts
-        self._name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         self._path, self._tree = str(ROOT / task.path), _module(task)
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
-        if name != self._name:
+        if name != self.name:
             return None
         loader = _Loader(name, self._path)
         loader.tree = self._tree
@@ -351,13 +351,17 @@ def _imported(task: Task, home: Path) -> Fork:
 
     def act() -> tuple[str, str]:
         try:
-            sys.meta_path.insert(0, _Finder(task))
+            finder = _Finder(task)
             compile(_module(task), task.path, "exec", dont_inherit=True)
         except SyntaxError as why:
             return INVALID, str(why)
+        sys.meta_path.insert(0, finder)
+        importlib.import_module(finder.name)  # what this raises kills
         watch = _Watch(dict(task.tests))
         code = pytest.main([*OPTIONS, *(test for test, _ in task.tests)], plugins=[watch])
-        return (LIVES, "") if code == pytest.ExitCode.OK else (KILLED, watch.failed or f"pytest {code}")
+        if watch.failed:
+            return KILLED, watch.failed
+        return (LIVES, "") if code == pytest.ExitCode.OK else (INVALID, f"pytest {code}")  # no test has judged
 
     return Fork(act, home, _patience(task))
 

@@ -48,7 +48,7 @@ _AT_ONCE = 100
 _EACH = 0.02
 _CONTROLS = 5
 # As in CI: the same draws every time.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "CI": "1",
     "RMQ_TEST_SEED": "1",
     "RMQ_FAILED_DRAWS": os.devnull,
@@ -60,7 +60,7 @@ _ENVIRONMENT = {
 def _lines_from(command: list[str], variable: str) -> Iterator[str]:
     """What a program writes to the file descriptor that `variable` names; its own output goes to a file."""
     mine, its = os.pipe()
-    environment = {**os.environ, **_ENVIRONMENT, variable: str(its)}
+    environment = {**os.environ, **ENVIRONMENT, variable: str(its)}
     with open(_PLACE / "output.txt", "ab") as output, tempfile.TemporaryDirectory() as home:
         program = subprocess.Popen(
             [sys.executable, *command],
@@ -224,7 +224,7 @@ class _Judge:
         with open(_PLACE / "output.txt", "ab") as output:
             self._program = subprocess.Popen(
                 [sys.executable, "-m", "mutants.judge", self._how, home],
-                env={**os.environ, **_ENVIRONMENT, **names},
+                env={**os.environ, **ENVIRONMENT, **names},
                 pass_fds=[asks, out],
                 stdout=output,
                 stderr=output,
