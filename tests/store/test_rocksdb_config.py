@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -260,3 +261,49 @@ def test_broken_entries_that_make_whole_ones_together(tmp_path: Path) -> None:
     assert found is not None
     assert found.table is None
     assert "expected an entry that is an object" in (found.why_not or "")
+
+
+def _sized(text: bytes) -> bytes:
+    return len(text).to_bytes(2, "big") + text
+
+
+_TOPICS, _OFFSETS = b"\1\0\3\2", b"\1\0\1\2"  # how keys of v2 begin
+_OF_GROUP = _OFFSETS + _sized(b"G") + b"\1" + _sized(b"T") + b"\1"
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "fault"),
+    [
+        ("topics", _TOPICS + _sized(b"T"), b"\2{}", r"the entry of 'T', found b'\\x02' before it"),
+        ("topics", _TOPICS + b"\0\5T", b"\1{}", "a key with names"),
+        ("topics", _TOPICS + b"\0\0", b"\1{}", "a key with names"),
+        ("topics", _TOPICS + _sized(b"\xff"), b"\1{}", "a name in UTF-8"),
+        ("topics", _TOPICS + _sized(b"T"), b"\1[]", "an entry that is an object"),
+        ("offsets", _OF_GROUP + bytes(4), bytes(7), "an offset of 'G', found 4 and 7 bytes"),
+        ("offsets", _OF_GROUP + bytes(3), bytes(8), "an offset of 'G', found 3 and 8 bytes"),
+        ("offsets", _OFFSETS + _sized(b"G") + b"\2" + _sized(b"T") + b"\1" + bytes(4), bytes(8), "a key with names"),
+    ],
+)
+def test_entries_of_v2_that_are_none(part: Any, key: bytes, value: bytes, fault: str, tmp_path: Path) -> None:
+    """Nothing of a part is taken whose database has one; the other parts are."""
+    sound = [
+        (_TOPICS + _sized(b"S"), b'\1{"perm":6}'),
+        (_OFFSETS + _sized(b"G") + b"\1" + _sized(b"S") + bytes([1, 0, 0, 0, 2]), bytes([0] * 7 + [9])),
+    ]
+    rocksdb.write(tmp_path / "config" / "rdb", [{"default": [*sound, (key, value)]}], {})
+    found = config_in_rocksdb(str(tmp_path), part, Files())
+    assert found is not None
+    assert found.table is None
+    assert re.search(f"config/rdb: expected {fault}", found.why_not or "")
+    other = config_in_rocksdb(str(tmp_path), "offsets" if part == "topics" else "topics", Files())
+    assert other is not None
+    assert other.table == ({"S@G": {"2": 9}} if part == "topics" else {"S": {"perm": 6}})
+
+
+def test_more_entries_than_any_broker_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rocksdb.write(tmp_path / "config" / "topics", [{"default": [(b"A", b"{}"), (b"B", b"{}")]}], {})
+    for most, told in ((2, None), (1, f"{tmp_path}/config/topics: expected at most 1 rows, found more; bring it back")):
+        monkeypatch.setattr("rmqstore_spark.store.structures.rocksdb_config._MOST_ROWS", most)
+        found = config_in_rocksdb(str(tmp_path), "topics", Files())
+        assert found is not None
+        assert (found.table, found.why_not) == (None if told else {"A": {}, "B": {}}, told)
