@@ -42,8 +42,8 @@ typedef struct {
 } rmq_log;
 
 /* The size in bytes of the piece whose header is at p, as claimed there; 0: an unknown type. */
-static inline int64_t rmq_piece_size(const uint8_t *p, int64_t left) {
-    if (left < RMQ_LOG_HEADER || p[6] == 0 || p[6] > RMQ_LOG_MOST_TYPE) return 0;
+static inline int64_t rmq_piece_size(const uint8_t *p) {
+    if (p[6] == 0 || p[6] > RMQ_LOG_MOST_TYPE) return 0;
     return (p[6] > RMQ_LOG_LAST ? RMQ_LOG_RECYCLED_HEADER : RMQ_LOG_HEADER) + (p[4] | p[5] << 8);
 }
 
@@ -56,13 +56,11 @@ static inline int rmq_all_zeros(const uint8_t *p, int64_t n) {
     return n == 0;
 }
 
-/* Does a whole piece begin after `position`, anywhere in its block or at the start of a later one? If so, the bytes at
- * `position` are damaged, and not an unfinished write. */
+/* Does a whole piece begin after `position`, which is in the last block? If so, the bytes at `position` are damaged, and not
+ * an unfinished write. */
 static int rmq_piece_follows(const rmq_log *log, int64_t position) {
-    int64_t stop = (position / RMQ_LOG_BLOCK + 1) * RMQ_LOG_BLOCK;
-    if (stop < log->size) return !rmq_all_zeros(log->bytes + stop, log->size - stop);
     for (int64_t at = position + 1; at + RMQ_LOG_HEADER <= log->size; at++) {
-        const int64_t size = rmq_piece_size(log->bytes + at, log->size - at);
+        const int64_t size = rmq_piece_size(log->bytes + at);
         if (size > 0 && size <= log->size - at && rmq_piece_is_sound(log->bytes + at, size)) return 1;
     }
     return 0;
@@ -98,7 +96,7 @@ static void rmq_take_records(rmq_log *log, int64_t *ends) {
             break;
         }
         const int known = p[6] != 0 && p[6] <= RMQ_LOG_MOST_TYPE;
-        const int64_t size = known ? rmq_piece_size(p, left) : RMQ_LOG_HEADER + (p[4] | p[5] << 8);
+        const int64_t size = known ? rmq_piece_size(p) : RMQ_LOG_HEADER + (p[4] | p[5] << 8);
         if (size > block_end - at) {
             log->status = RMQ_LOG_DAMAGED;
             break;

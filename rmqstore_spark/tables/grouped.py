@@ -2,7 +2,6 @@
 those of a message stand side by side, and no more of them are in memory than some (rmqstore_spark/sorting.py)."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,11 +56,3 @@ def any_of(flags: Bools, begins: Indices) -> Bools:
 def true(column: pa.Array) -> Bools:
     """A column of flags; false for null."""
     return pc.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def are_in(values: npt.NDArray[Any], ordered: npt.NDArray[Any]) -> Bools:
-    """True for values that are among others, which are in order."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    found: Bools = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
-    return found

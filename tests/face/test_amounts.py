@@ -1,10 +1,10 @@
-"""Lengths of time are said in their two largest units."""
+"""Lengths of time are said in their two largest units, sizes in one."""
 
 from __future__ import annotations
 
 import pytest
 
-from rmqstore_spark.amounts import duration_text
+from rmqstore_spark.amounts import duration_text, size_text
 
 HOUR = 3_600_000  # milliseconds
 
@@ -22,3 +22,10 @@ HOUR = 3_600_000  # milliseconds
 )
 def test_two_units(milliseconds: int, text: str) -> None:
     assert duration_text(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 bytes"), (1023, "1,023 bytes"), (2_202_009, "2.1 MiB"), (5 << 50, "5,120.0 TiB")]
+)
+def test_sizes(size: int, text: str) -> None:
+    assert size_text(size) == text

@@ -207,6 +207,35 @@ def test_what_a_batch_says_of_its_queue_offset(base: str, status: Status) -> Non
             assert (walked.expected, walked.found) == (6, 5)
 
 
+@pytest.mark.parametrize(
+    ("properties", "is_wrong"),
+    [
+        (b"INNER_BASE\x016", True),
+        (b"INNER_BASE\x016\x02", True),
+        (b"INNER_BASE\x015", False),
+        (b"INNER_BASE\x01/6", False),  # no number
+        (b"INNER_BASE\x01", False),
+        (b"INNER_BASE\x01" + b"6" * 30, False),
+        (b"a\x01INNER_BASE\x016", False),  # a value
+    ],
+)
+def test_where_a_batch_says_its_queue_offset(properties: bytes, is_wrong: bool) -> None:
+    body = reference.encode_batch([reference.Inner(b"one", b"")])
+    log = reference.encode_unit(body=body, queue_offset=5, sys_flag=0xC0, properties=properties)
+    chosen = Filter()
+    chosen.leave_out_copies((0, 0))
+    walked = chosen.scan(
+        log,
+        base=0,
+        position=0,
+        stop=len(log),
+        segment_end=len(log) + 8,
+        verify_crc=True,
+        positions=np.empty(2, np.int64),
+    )
+    assert walked.status is (Status.BAD_QUEUE_OFFSET if is_wrong else Status.LIMIT)
+
+
 @pytest.mark.parametrize("explodes", [False, True])
 def test_a_filter_looks_at_the_messages(explodes: bool, rng: random.Random) -> None:
     """Then the decoder has the same rows, however few it may take at once."""

@@ -272,3 +272,34 @@ WRONG: list[tuple[Any, type[Exception]]] = [
 def test_conditions_of_the_wrong_kind(conditions: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         Filter(store_timestamp=(0, 1), commit_log_offset=(0, 1), judge=None, conditions=conditions)
+
+
+@pytest.mark.parametrize(
+    ("properties", "values"),
+    [
+        (b"a\x011\x02b\x012\x02", [b"1", b"2"]),
+        (b"a\x011\x02b\x012", [b"1", b"2"]),  # the last one is not ended
+        (b"a\x011\x02a\x013\x02", [b"3", None]),  # the last one of a name counts
+        (b"ab\x011\x02\x02b\x01\x02a\x02", [None, None]),
+        (b"", [None, None]),
+    ],
+)
+def test_values_that_a_judge_is_told(properties: bytes, values: list[bytes | None]) -> None:
+    told: list[list[bytes | None]] = []
+
+    def judge(found: list[bytes | None]) -> bool:
+        told.append(list(found))
+        return True
+
+    log = reference.encode_unit(properties=properties)
+    chosen = Filter(conditions=[{"properties": ["a", "b"]}], properties_judge=judge)
+    walked = chosen.scan(
+        log,
+        base=0,
+        position=0,
+        stop=len(log),
+        segment_end=len(log) + 8,
+        verify_crc=True,
+        positions=np.empty(1, np.int64),
+    )
+    assert (walked.units, told) == (1, [values])

@@ -257,7 +257,7 @@ HUGE = varint((1 << 61) + 1)
         (b"\xff" * 10 + b"\x7f", b""),  # a number without an end
         (varint(5) + varint(5), varint(2 * 6 - 1)),  # smaller than nothing
         (varint(5) + varint(5), varint(1 << 62)),
-        (varint(1 << 61) + varint(1 << 61), varint(2)),
+        (varint((1 << 61) - 1) + varint((1 << 61) - 1), varint(2)),
         (varint(5) + varint(5), b"\x80"),
     ],
 )
@@ -343,6 +343,7 @@ def test_checked_blocks() -> None:
     assert check_blocks(data, starts, ends + 100, kind=CRC32C_CHECKSUM, offset=0, context=0)[1] == 0
     assert check_blocks(data, starts - 100, ends, kind=CRC32C_CHECKSUM, offset=0, context=0)[1] == 0
     assert check_blocks(data, starts, ends, kind=XXH3_CHECKSUM, offset=0, context=0)[1] == 0
+    assert table_checksum(b"", kind=XXH3_CHECKSUM, offset=0, context=0) == 0
     for context in (0, 9):
         checksum = table_checksum(content, kind=XXH3_CHECKSUM, offset=102, context=context)
         data = b"##" + content + struct.pack("<I", checksum) + b"##"

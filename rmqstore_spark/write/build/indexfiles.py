@@ -81,10 +81,7 @@ class IndexWriter:
             self._take_end(read_header(self._going_on, tree.files))
             self._last_name = os.path.basename(self._going_on)
 
-    def __enter__(self) -> "IndexWriter":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         with contextlib.suppress(BufferError):  # the frames of an error under way hold views of the image
             self._image.close()
         if self._file is not None:

@@ -87,7 +87,7 @@ class StoreFiles:
 
     def __exit__(self, *_: object) -> None:
         if self._index is not None:
-            self._index.__exit__()
+            self._index.close()
 
     def put_units(self, queue: Queue, queue_offset: int, units: memoryview, lost: bytes | None) -> None:
         """Put units into a queue, whose kind decides where; see QueueWriter.put() and BatchQueueWriter.put()."""
