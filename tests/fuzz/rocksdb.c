@@ -187,7 +187,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 /* Set the CRC of each piece, as far as their lengths lead. */
 static void mend_log(uint8_t *p, size_t size) {
     for (size_t at = 0; at + RMQ_LOG_HEADER <= size;) {
-        const int64_t piece = rmq_piece_size(p + at, (int64_t)(size - at));
+        const int64_t piece = rmq_piece_size(p + at);
         if (piece <= 0 || (size_t)piece > size - at) break;
         const uint32_t crc = rmq_masked(rmq_crc32c(0, p + at + 6, (size_t)piece - 6));
         for (int i = 0; i < 4; i++) p[at + (size_t)i] = (uint8_t)(crc >> 8 * i);

@@ -287,7 +287,7 @@ def test_conditions_of_the_wrong_kind(conditions: Any, error: type[Exception]) -
 def test_values_that_a_judge_is_told(properties: bytes, values: list[bytes | None]) -> None:
     told: list[list[bytes | None]] = []
 
-    def judge(found: list[bytes | None]) -> bool:
+    def judge(found: tuple[bytes | None, ...]) -> bool:
         told.append(list(found))
         return True
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from oracle import reference, stores
 from oracle.aged_stores import aged_store, make_batches
@@ -22,17 +21,11 @@ from support.flavours import unpack_store
 from rmqstore_spark import DamagedStoreError, OptionError, Store, temporary
 from rmqstore_spark.jobs import growth as job
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables import grouped, usage
+from rmqstore_spark.tables import usage
 from rmqstore_spark.tables.usage import USAGE, usage_of
 
 HOUR = 3600 * 1_000_000
 TIMES = {"hour": HOUR, "day": 24 * HOUR}
-
-
-@pytest.mark.parametrize("ordered", [[], [5], [2, 5, 9]])
-def test_values_that_are_among_others(ordered: list[int]) -> None:
-    values = np.array([1, 2, 5, 7, 9, 10])
-    assert grouped.are_in(values, np.array(ordered)).tolist() == [value in ordered for value in values.tolist()]
 
 
 def expected(rows: list[dict[str, Any]], by: tuple[str, ...]) -> dict[tuple[Any, ...], tuple[int, int]]:
