@@ -105,13 +105,14 @@ def test_rows_are_right_or_it_is_told(
     [
         pytest.param([], 150, 1, id="disk"),
         pytest.param([], 61, 5, id="disk closely", marks=NIGHTLY),
+        pytest.param(["--only", "stalls, "], 300, 2, id="disk that stalls", marks=pytest.mark.long),
         pytest.param(["--remote"], 26, 4, id="bucket", marks=NIGHTLY),
     ],
 )
 def test_files_that_change_meanwhile(
     faulty_calls: Path, tmp_path: Path, rng: random.Random, remote: list[str], step: int, some: int
 ) -> None:
-    """As a broker changes them, or anything else."""
+    """As a broker changes them, or anything else; or a call takes half a second, which changes nothing."""
     given = ["--step", step, "--some", some, "--seed", rng.random(), "--count", 30]
     wrong, counts = ran(faulty_calls, "support.changing_reads", tmp_path, *remote, *given)
     assert wrong == []

@@ -50,6 +50,7 @@ class Change:
         between: states that a reader of the last one may take it for, as a log is read from its beginning.
         kind: "grows", "expires", or another one.
         fault: how a server answers instead, for a store in a bucket.
+        stalls: how many seconds a call takes, and nothing changes.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Change:
     between: list[Content] = field(default_factory=list)
     kind: str = ""
     fault: tuple[str, int] | None = None
+    stalls: float = 0
 
     @property
     def possible(self) -> list[Content]:
@@ -170,6 +172,7 @@ def changes(scratch: Path, rng: random.Random, count: int) -> Iterator[Change]:
         yield Change(f"grows in torn steps, {every}", running[:4], every=every, torn=True, kind="grows")
     closed = _closed(scratch, count)
     for name, state in (("closed", closed), ("running", running[0])):
+        yield Change(f"stalls, {name}", [state, state], stalls=0.5, kind="stalls")
         yield Change(f"expires, {name}", [state, expired(state, 2)], kind="expires")
         states = [state, *(expired(state, segments) for segments in (1, 2, 4))]
         yield Change(f"expires in steps, {name}", states, every=5, kind="expires")

@@ -19,6 +19,7 @@ import os
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -289,6 +290,7 @@ class Trials:
         left, lock = iter(steps), threading.Lock()
 
         def step() -> None:
+            time.sleep(change.stalls)
             if change.fault:
                 raise s3_server.Fault(*change.fault)
             with lock:  # some reads have threads
