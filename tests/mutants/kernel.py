@@ -112,11 +112,12 @@ def _ends(text: str) -> dict[int, int]:
 
 
 def _functions(text: str, ends: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """The insides of the functions."""
+    """The insides of the functions, but of those that run while the kernel is loaded."""
     at = 0
     while (at := text.find("{", at)) >= 0:
         stop = ends.get(at, len(text))
-        if text[:at].rstrip().endswith(")"):
+        head = text[max(text.rfind(end, 0, at) for end in ";}") + 1 : at].rstrip()
+        if head.endswith(")") and "constructor" not in head:
             yield at + 1, stop
         at = stop
 
