@@ -326,14 +326,14 @@ class Store(TableMethods):
         return write_store(self._one("write").root, data, mode, **options)
 
     def set_offsets(self, groupOffset: "Starts", *, dry_run: bool = False) -> pa.Table:
-        """Let consumer groups go on at another place: this changes config/consumerOffset.json of the store, on which no
-        broker may run. All or nothing is changed, whenever it is killed.
+        """Let consumer groups go on at another place: this changes config/consumerOffset.json of the store (with
+        enableLmq lmqConsumerOffset.json), on which no broker may run. All or nothing is changed, whenever it is killed.
 
         >>> store.set_offsets({"partial-group": "2026-11-21T00:45:57"}, dry_run=True).to_pylist()
 
         Args:
             groupOffset: by group a place: `"earliest"`, `"latest"` or a time, as for `startingTimestamp`, in all queues
-                of the topics that the group has consumed, without its retry topic; or the offset in each queue,
+                of the topics, and the light queues, that the group has consumed, without its retry topic; or the offset in each queue,
                 `{"topic": {0: 17}}`, -2 for earliest and -1 for latest.
             dry_run: True to change nothing. Then the store may also be of a kind that is not written to, as with its
                 queues or offsets in RocksDB: `copy(target, groupOffset=...)` makes one with these offsets.

@@ -31,6 +31,8 @@ from rmqstore_spark.store.structures.config import (
     Taken,
     age_of,
     is_count,
+    offset_entries,
+    offsets_files,
     offsets_in,
     what_is_taken,
 )
@@ -161,10 +163,9 @@ class _Found(NamedTuple):
 
     @property
     def groups_with_offsets(self) -> set[str]:
-        for name in OFFSETS:
-            if entries := self.entries(name):
-                return {group for group, _ in self.large.get(name) or offsets_in([entries])}
-        return set()
+        name = offsets_files(self.store.root, self.store.files.unlinked()).name
+        known = self.large.get(name) or offsets_in(offset_entries(self.taken[name].table))
+        return {group for group, _ in known}
 
 
 class _File(NamedTuple):

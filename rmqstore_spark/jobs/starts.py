@@ -15,9 +15,9 @@ from rmqstore_spark.query.instants import Instant
 from rmqstore_spark.query.option_values import EARLIEST, LATEST
 from rmqstore_spark.read.plan.groups import check_group
 from rmqstore_spark.store.format.by_queue import QueueName
-from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.system_topics import RETRY_PREFIX
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import has_one_offset
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.positions import Place, places_at
 
@@ -56,9 +56,9 @@ class Started(NamedTuple):
 def starts_of(store: Snapshot, starts: Mapping[str, Start], option: str) -> Iterator[Started]:
     """Where groups go on in the queues of a store.
 
-    A word or a time holds for all queues of the topics that the group has consumed, except its retry topic: what waits
-    there for another try still does, as after the broker's own reset of offsets. Offsets hold for the queues that they
-    name.
+    A word or a time holds for all queues of the topics, and all light queues, that the group has consumed, except its
+    retry topic: what waits there for another try still does, as after the broker's own reset of offsets. Offsets hold
+    for the queues that they name. A group that has one offset in a topic has it in queue 0.
 
     Args:
         starts: by group.
@@ -79,23 +79,21 @@ def starts_of(store: Snapshot, starts: Mapping[str, Start], option: str) -> Iter
         topics = _topics_of(store, group)
         if not topics:
             raise OptionError(
-                f"{option}: group {quoted(group)} has offsets of its retry topic or of light queues alone: expected "
-                'other topics that it consumes; name the queues, {"topic": {"0": 17}}'
+                f"{option}: group {quoted(group)} has offsets of its retry topic alone: expected other topics that it "
+                'consumes; name the queues, {"topic": {"0": 17}}'
             )
         time = math.ceil(start.milliseconds) * 1000 if isinstance(start, Instant) else None
         places = _with_empty(store, topics, places_at(store, time, topics))
         for queue, place in sorted(places.items()):
+            if queue[1] > 0 and _has_one_offset(store, group):
+                continue
             offset = place.end if start == "latest" else place.first
             yield Started(group, queue, _known(store, group, queue), offset, place)
 
 
 def _topics_of(store: Snapshot, group: str) -> list[str]:
     """The topics whose offsets a word or a time changes."""
-    return [
-        topic
-        for name, topic in store.consumer_offsets
-        if name == group and not topic.startswith(RETRY_PREFIX) and not is_light(topic)
-    ]
+    return [topic for name, topic in store.consumer_offsets if name == group and not topic.startswith(RETRY_PREFIX)]
 
 
 def _with_empty(store: Snapshot, topics: Iterable[str], places: Mapping[QueueName, Place]) -> dict[QueueName, Place]:
@@ -118,7 +116,7 @@ def _with_empty(store: Snapshot, topics: Iterable[str], places: Mapping[QueueNam
 def _given(store: Snapshot, group: str, start: Mapping[str, Mapping[int, int]], option: str) -> Iterator[Started]:
     known = {*store.topics, *store.queues.topics}
     for topic in start:
-        if topic not in known or is_light(topic):
+        if topic not in known and not store.queues.all_of_topic(topic):  # a light queue
             near = nearest(topic, sorted(known))
             raise OptionError(f"{option}: for group {quoted(group)}: the store has no topic {quoted(topic)}.{near}")
     places = _with_empty(store, start, places_at(store, None, sorted(start)))
@@ -130,12 +128,21 @@ def _given(store: Snapshot, group: str, start: Mapping[str, Mapping[int, int]], 
                 ids = ", ".join(str(number) for name, number in sorted(places) if name == topic)
                 raise OptionError(f"{where}: the store has no such queue; the topic has {ids or 'none'}")
             found = {EARLIEST: place.least, LATEST: place.end}.get(offset, offset)
+            if queue_id > 0 and _has_one_offset(store, group):
+                raise OptionError(
+                    f"{where}: a broker with enableLmq has one offset of such a group in a topic, whatever the queue: "
+                    "expected queue 0 alone"
+                )
             if not place.least <= found <= place.end:
                 raise OptionError(
                     f"{where}: expected an offset from {place.least}, of the first message that is left, to "
                     f"{place.end}, the end, found {offset}"
                 )
             yield Started(group, (topic, queue_id), _known(store, group, (topic, queue_id)), found, place)
+
+
+def _has_one_offset(store: Snapshot, group: str) -> bool:
+    return has_one_offset(group, store.offsets_files.name)
 
 
 def _known(store: Snapshot, group: str, queue: QueueName) -> int | None:

@@ -143,13 +143,15 @@ def summarize(store: Snapshot, is_close: bool = True) -> Summary:
 
 def _summary(store: Snapshot, is_close: bool) -> Summary:
     entries = store.topic_entries
-    facts = _queues(store) if is_close or _are_quick(store) else None
+    every = queue_facts(store) if is_close or _are_quick(store) else None
+    # Light queues' messages have a queue of their topic as well.
+    facts = None if every is None else replace(every.without_light(), ahead=every.ahead)
     first, last = _span(store, facts)
     topics: list[TopicSummary] = []
     lagging: list[GroupSummary] = []
-    if facts is not None:
+    if every is not None and facts is not None:
         # Where requests take long, what groups have consumed is looked up beside the messages of topics.
-        groups_of = functools.partial(_groups, store, facts)
+        groups_of = functools.partial(_groups, store, every)
         coming = store.files.schedule.in_background(groups_of) if is_close else None
         topics = list(_topics(store, facts, entries, is_close, (first or 0, last or 0)))
         if is_close:
@@ -221,12 +223,6 @@ def _glance(store: Snapshot, is_close: bool) -> Summary:
 def _are_quick(store: Snapshot) -> bool:
     """Does it take no longer than a glance to look at the queues?"""
     return len(store.queues.topics) <= MOST_TOPICS and store.layout.queues is not None
-
-
-def _queues(store: Snapshot) -> QueueFacts:
-    """All but the light queues, whose messages have a queue of their topic as well."""
-    facts = queue_facts(store)
-    return replace(facts.without_light(), ahead=facts.ahead)
 
 
 def _span(store: Snapshot, facts: QueueFacts | None) -> tuple[int | None, int | None]:

@@ -17,6 +17,7 @@ from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
 from rmqstore_spark.store.snapshot import AskedOffsets, LogQueue, Snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.config import OFFSETS, OffsetsFiles
 from rmqstore_spark.store.structures.consumer_offsets import ConsumerOffsets
 from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
@@ -62,6 +63,11 @@ class QueueLog(Snapshot):
     def offsets_in(self, topics: Collection[str] | None) -> ConsumerOffsets:
         """None: groups' offsets are known in the broker's own store."""
         return self.consumer_offsets
+
+    @property
+    def offsets_files(self) -> OffsetsFiles:
+        """None is read here."""
+        return OffsetsFiles(OFFSETS[0], None)
 
     @property
     def sound_offsets(self) -> frozenset[str]:

@@ -18,6 +18,7 @@ from rmqstore_spark.store.log_times import LogTimes
 from rmqstore_spark.store.structures.checkpoint import fields
 from rmqstore_spark.store.structures.commitlog import SegmentReader, numbers_of
 from rmqstore_spark.store.structures.config import (
+    OffsetsFiles,
     Table,
     batch_topics,
     topic_entries,
@@ -184,8 +185,13 @@ class StoreRef:
         return self._offsets_by_topics[topics]
 
     @property
+    def offsets_files(self) -> OffsetsFiles:
+        """Which file of config/ has the consumers' offsets that count."""
+        return self._consumed.file
+
+    @property
     def sound_offsets(self) -> frozenset[str]:
-        """The names of the files of consumers' offsets that are surely as a broker writes them."""
+        """The name of that file, if it is surely as a broker writes it."""
         return self._consumed.sound
 
     def refuse_unread_offsets(self, topics: Collection[str] | None = None) -> None:

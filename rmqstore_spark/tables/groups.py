@@ -24,7 +24,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     if not entries:
         say_if_unread(store, "subscriptionGroup.json", GROUPS.name)
     if not store.consumer_offsets:
-        say_if_unread(store, "consumerOffset.json", GROUPS.name)
+        say_if_unread(store, store.offsets_files.name, GROUPS.name)
     consumed = store.consumer_offsets.names
     places = dict(consumed.of_groups())
     names = sorted({*entries, *places})

@@ -38,7 +38,7 @@ _Flags = npt.NDArray[np.bool_]
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     wanted = consumed(store, options.selection)
     if not wanted:  # nothing to look up; finding the queues might take a read of the whole log
-        say_if_unread(store, "consumerOffset.json", OFFSETS.name)
+        say_if_unread(store, store.offsets_files.name, OFFSETS.name)
         return iter(())
     asked = set(options.columns or OFFSETS.schema.names)
     facts = None

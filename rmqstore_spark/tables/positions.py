@@ -29,14 +29,15 @@ class Place(NamedTuple):
 
 
 def places_at(store: Snapshot, time: int | None, topics: Collection[str] | None = None) -> dict[QueueName, Place]:
-    """What each queue has, and where it stood at a time. Light queues are left out, as their messages are in other
-    queues. Messages that no queue file has are found in the log, as in the table `queues`.
+    """What each queue has, and where it stood at a time. Messages that no queue file has are found in the log, as in
+    the table `queues`.
 
     Args:
         time: a store time in microseconds; None for a time before all messages.
-        topics: these alone; None: all.
+        topics: these alone; None: all but light queues, whose messages are in other queues.
     """
-    bounds = list(queue_bounds(store, store.queues.without_light(topics)))
+    queues = store.queues.without_light() if topics is None else store.queues.of_topics(topics)
+    bounds = list(queue_bounds(store, queues))
     times = QueueTimes(store)
     least: dict[QueueName, int] = {}
     first: dict[QueueName, int] = {}

@@ -73,7 +73,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
         _known(store, options, halves, commits), _given_up(store, options), _ended_by_id(store, options)
     )
     if not store.consumer_offsets:
-        say_if_unread(store, "consumerOffset.json", TRANSACTIONS.name)
+        say_if_unread(store, store.offsets_files.name, TRANSACTIONS.name)
     found = (
         batch
         for rows, begins in groups(_KNOWN, known, ["realTopic", "msgId"], ["isOther", "commitLogOffset"])

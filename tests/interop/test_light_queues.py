@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pyarrow as pa
 import pytest
 from oracle import light, reference, truth
 from support import reading
+from support.command import run
 
 import rmqstore_spark
-from interop import rocketmq
+from interop import each, rocketmq
 from interop.rocketmq import Broker, Client, Record, Sizes
+from rmqstore_spark import Store
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.long]
 
@@ -55,6 +58,78 @@ def test_rows_are_what_consumers_get(version: str, tmp_path: Path) -> None:
     before = _units(root)
     assert rmqstore_spark.rebuild(root) == len(reading.read(root, columns=["topic"]))
     assert _units(root) == before
+
+
+PLAIN, DEVICE = "billing", "%LMQ%device"  # consumer groups; the second is named as those of MQTT are
+Queues = dict[tuple[str, int], int]
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("version", each.EACH_AT_NIGHT)
+def test_groups_go_on(version: str, tmp_path: Path) -> None:
+    """Offsets are those that the broker tells itself; its groups go on there in a copy, and where set_offsets puts
+    them. Then enableLmq is switched off and on: what counts is what the broker of the last start had."""
+    root, home = tmp_path / "store", tmp_path / "home"
+    with Broker(version, root, home, Sizes(), SETTINGS) as broker:
+        client = broker.client()
+        client.run("create", TOPIC, 2)
+        client.run("light", TOPIC, 2, 0, COUNT)
+        for group, queue, count in (
+            (PLAIN, (TOPIC, 0), 7),
+            (PLAIN, (TOPIC, 1), 5),
+            (PLAIN, ("%LMQ%a", 0), 4),
+            (DEVICE, ("%LMQ%a", 0), 3),
+            (DEVICE, ("%LMQ%b", 0), 6),
+            (DEVICE, (TOPIC, 0), 2),
+        ):
+            assert _goes_on(client, group, queue, count) == (0, count)
+    reached = {
+        PLAIN: {(TOPIC, 0): 7, (TOPIC, 1): 5, ("%LMQ%a", 0): 4},
+        DEVICE: {("%LMQ%a", 0): 3, ("%LMQ%b", 0): 6, (TOPIC, 0): 2},
+    }
+    _hold_offsets(root, reached)
+    assert not (root / "config" / "consumerOffset.json").exists()
+    known = {(row["group"], topic) for row in Store(root).groups().to_pylist() for topic in row["topics"]}
+    assert known == {(group, topic) for group, queues in reached.items() for topic, _ in queues}
+    ends = {TOPIC: COUNT // 2, **dict(zip(NAMES, (COUNT // by for by in DIVISORS), strict=True))}
+    lags = {group: sum(ends[topic] - at for (topic, _), at in queues.items()) for group, queues in reached.items()}
+    shown = json.loads(run("show", root, "--format", "json").out)["groups"]
+    assert {row["group"]: row["lag"] for row in shown} == lags
+    told = map(json.loads, run("lag", root, "--format", "json").out.splitlines())
+    assert {row["group"]: row["lag"] for row in told} == lags
+
+    copied, elsewhere = tmp_path / "copied", tmp_path / "elsewhere"
+    Store(root).copy(copied)
+    _hold_offsets(copied, reached)
+    places = {TOPIC: {0: 9}, "%LMQ%a": {0: 1}}
+    Store(root).copy(elsewhere, groupOffset={DEVICE: places, PLAIN: "latest"})
+    set_there = {
+        PLAIN: {queue: ends[queue[0]] for queue in reached[PLAIN]},
+        DEVICE: {**reached[DEVICE], (TOPIC, 0): 9, ("%LMQ%a", 0): 1},
+    }
+    _hold_offsets(elsewhere, set_there)
+    Store(root).set_offsets({DEVICE: places, PLAIN: "latest"})
+    _hold_offsets(root, set_there)
+    for store, queues in ((copied, reached), (elsewhere, set_there), (root, set_there)):
+        expected = {group: dict(of) for group, of in queues.items()}
+        with Broker(version, store, home, Sizes(), SETTINGS) as broker:
+            client = broker.client()
+            for group, of in expected.items():
+                for queue, at in of.items():
+                    of[queue] = min(at + 2, ends[queue[0]])
+                    assert _goes_on(client, group, queue, 2) == (at, of[queue] - at)
+        _hold_offsets(store, expected)
+    with Broker(version, root, home) as broker:
+        assert _goes_on(broker.client(), PLAIN, (TOPIC, 0), 2) == (0, 2)
+    _hold_offsets(root, {PLAIN: {(TOPIC, 0): 2}})
+    with Broker(version, root, home, Sizes(), SETTINGS) as broker:
+        client = broker.client()
+        assert _goes_on(client, PLAIN, (TOPIC, 0), 2) == (ends[TOPIC], 0)
+        assert _goes_on(client, DEVICE, ("%LMQ%a", 0), 4) == (3, 4)
+        expected[DEVICE]["%LMQ%a", 0] = 7
+    _hold_offsets(root, expected)
+    (told,) = [row for row in Store(root).check().to_pylist() if row["problem"] == "otherOffsets"]
+    assert told["file"] == str(root / "config" / "consumerOffset.json")
 
 
 @pytest.mark.usefixtures("real")
@@ -113,6 +188,24 @@ def _hold(root: Path, count: int) -> None:
         wanted = [key for key, found in expected.items() if name in found]
         assert [row["keys"] for row in reading.read(root, subscribe=name)] == wanted
         assert [row["keys"] for row in reading.read(root, subscribe=name, trust="queues")] == wanted
+
+
+def _goes_on(client: Client, group: str, queue: tuple[str, int], count: int) -> tuple[int, int]:
+    """Where the broker knows a group to stand in a queue, and how many messages it gets from there on, side by side."""
+    known, *messages = client.run("goOn", *queue, group, count)
+    at: int = known["queueOffset"]
+    topic, queue_id = queue
+    step = 2 if topic == TOPIC else DIVISORS[NAMES.index(topic)]
+    keys = [f"key-{step * n + queue_id}" for n in range(at, at + len(messages))]
+    assert [message["properties"]["KEYS"] for message in messages] == keys
+    return at, len(messages)
+
+
+def _hold_offsets(root: Path, expected: dict[str, Queues]) -> None:
+    found: dict[str, Queues] = {}
+    for row in Store(root).offsets().to_pylist():
+        found.setdefault(row["group"], {})[row["topic"], row["queueId"]] = row["consumerOffset"]
+    assert found == expected
 
 
 def _pulled(client: Client, name: str) -> Iterator[Record]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from oracle import reference, stores
 
+NAMES = ("%LMQ%a", "%LMQ%b", "%LMQ%$parent$lite", "%LMQ%x/y", "ordinary")
+TOPICS = ("TopicA", "TopicB", "%RETRY%g", reference.SCHEDULE_TOPIC, "rmq_sys_own", "RMQ_SYS_TRANS_HALF_TOPIC")
 DISPATCH, OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
 
 
@@ -68,3 +72,34 @@ def put_queues(store: stores.StoreBuilder, rows: Iterable[Mapping[str, Any]]) ->
             numbers = range(first, first + per_file)
             data = b"".join(units.get(number, missing[number > min(units)]) for number in numbers)
             path.write_bytes(data)
+
+
+def made_store(
+    root: Path, rng: random.Random, messages: int, odd: float = 0.1
+) -> tuple[stores.StoreBuilder, list[dict[str, Any]]]:
+    """A store with light queues, and its rows by the plain reference.
+
+    Args:
+        odd: how often properties are not as a broker writes them.
+    """
+    store = stores.StoreBuilder(root, segment_size=4096, queue_file_size=200)
+    nexts = dict.fromkeys(NAMES, 0)
+    for number in range(messages):
+        chosen = rng.sample(NAMES, rng.choice((0, 0, 1, 2, 3)))
+        offsets = [str(nexts[name]) for name in chosen]
+        topic, flag = rng.choice(TOPICS), rng.choice((0, 0, 0, reference.COMMIT, reference.PREPARED))
+        properties = {"KEYS": f"k{number}", "TAGS": rng.choice("xyz")}
+        if chosen:
+            if rng.random() < odd:
+                offsets = rng.choice((offsets[1:], [*offsets, "0"], ["x"] * len(offsets), ["1" * 30] * len(offsets)))
+                chosen = [*chosen, *rng.choice(([], ["", ""], ["%LMQ%"]))]
+            properties |= {DISPATCH: ",".join(chosen), OFFSETS: ",".join(offsets)}
+        body = rng.randbytes(rng.choice((0, 20, 300)))
+        store.append(topic, body, rng.randrange(2), properties=properties, sys_flag=flag)
+        fields = {"topic": topic, "sysFlag": flag, "properties": properties}
+        for name, offset in light_queues(fields).items():
+            nexts[name] = max(nexts.get(name, 0), offset + 1)
+    store.close()
+    rows = reference.read_store(root)
+    put_queues(store, rows)
+    return store, rows

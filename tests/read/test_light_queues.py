@@ -20,39 +20,8 @@ from support import flavours, reading
 import rmqstore_spark
 from rmqstore_spark.errors import OptionError
 
-NAMES = ("%LMQ%a", "%LMQ%b", "%LMQ%$parent$lite", "%LMQ%x/y", "ordinary")
-TOPICS = ("TopicA", "TopicB", "%RETRY%g", reference.SCHEDULE_TOPIC, "rmq_sys_own", "RMQ_SYS_TRANS_HALF_TOPIC")
 COLUMNS = [*reading.DEFAULT_COLUMNS, "multiDispatch"]
 Row = dict[str, Any]
-
-
-def light_store(root: Path, rng: random.Random, messages: int, odd: float = 0.1) -> tuple[StoreBuilder, list[Row]]:
-    """A store with light queues, and its rows by the plain reference.
-
-    Args:
-        odd: how often properties are not as a broker writes them.
-    """
-    store = StoreBuilder(root, segment_size=4096, queue_file_size=200)
-    nexts = dict.fromkeys(NAMES, 0)
-    for number in range(messages):
-        chosen = rng.sample(NAMES, rng.choice((0, 0, 1, 2, 3)))
-        offsets = [str(nexts[name]) for name in chosen]
-        topic, flag = rng.choice(TOPICS), rng.choice((0, 0, 0, reference.COMMIT, reference.PREPARED))
-        properties = {"KEYS": f"k{number}", "TAGS": rng.choice("xyz")}
-        if chosen:
-            if rng.random() < odd:
-                offsets = rng.choice((offsets[1:], [*offsets, "0"], ["x"] * len(offsets), ["1" * 30] * len(offsets)))
-                chosen = [*chosen, *rng.choice(([], ["", ""], ["%LMQ%"]))]
-            properties |= {light.DISPATCH: ",".join(chosen), light.OFFSETS: ",".join(offsets)}
-        body = rng.randbytes(rng.choice((0, 20, 300)))
-        store.append(topic, body, rng.randrange(2), properties=properties, sys_flag=flag)
-        fields = {"topic": topic, "sysFlag": flag, "properties": properties}
-        for name, offset in light.light_queues(fields).items():
-            nexts[name] = max(nexts.get(name, 0), offset + 1)
-    store.close()
-    rows = reference.read_store(root)
-    light.put_queues(store, rows)
-    return store, rows
 
 
 def _of(rows: list[Row], name: str, least: int = 0, most: int = 1 << 62) -> list[Row]:
@@ -65,12 +34,12 @@ def test_selected_are_those_of_the_full_scan(seed: int, damages: list[str]) -> N
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        light_store(root, rng, 60)
+        light.made_store(root, rng, 60)
         for name in damages:
             damage.DAMAGES[name](root, rng)
         rows = reading.read(root, columns=COLUMNS)
         assert [dict(row["multiDispatch"] or ()) for row in rows] == list(map(light.light_queues, rows))
-        name, other = rng.sample(NAMES[:3], 2)
+        name, other = rng.sample(light.NAMES[:3], 2)
         assert reading.read(root, columns=COLUMNS, subscribe=name) == _of(rows, name)
         both = [row for row in rows if light.light_queues(row).keys() & {name, other}]
         assert reading.read(root, columns=COLUMNS, subscribe=f"{name},{other}", prices=reading.FREE) == both
@@ -94,14 +63,14 @@ def test_trusted_queues_give_the_same(seed: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        light_store(root, rng, 100, odd=0)
+        light.made_store(root, rng, 100, odd=0)
         rows = reading.read(root, columns=COLUMNS)
-        for names in (NAMES[:1], NAMES[1:3]):
+        for names in (light.NAMES[:1], light.NAMES[1:3]):
             options = {"subscribe": ",".join(names), "trust": "queues", "prices": reading.FREE}
             found = reading.read(root, columns=COLUMNS, **options)
             assert found == [row for row in rows if light.light_queues(row).keys() & set(names)]
-        tagged = [row for row in _of(rows, NAMES[0]) if row["tags"] == "x"]
-        options = {"subscribe": NAMES[0], "tags": "x", "trust": "queues", "prices": reading.FREE}
+        tagged = [row for row in _of(rows, light.NAMES[0]) if row["tags"] == "x"]
+        options = {"subscribe": light.NAMES[0], "tags": "x", "trust": "queues", "prices": reading.FREE}
         assert reading.read(root, columns=COLUMNS, **options) == tagged
 
 
@@ -119,7 +88,7 @@ def test_what_a_group_has_not_consumed(
     consumed: list[str], options: dict[str, str], expected: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of a group with offsets of light queues alone, these; of another its topics, unless light queues are named."""
-    _, rows = light_store(tmp_path, random.Random(7), 60, odd=0)
+    _, rows = light.made_store(tmp_path, random.Random(7), 60, odd=0)
     (tmp_path / "config").mkdir(exist_ok=True)
     offsets = {f"{name}@group": {"0": 2, "1": 2} if name == "TopicA" else {"0": 2} for name in consumed}
     (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
@@ -138,7 +107,7 @@ def _is_left(row: Row, name: str) -> bool:
 
 
 def test_explain_says_why_the_queue_is_not_read(tmp_path: Path) -> None:
-    light_store(tmp_path, random.Random(1), 300, odd=0)
+    light.made_store(tmp_path, random.Random(1), 300, odd=0)
     plan = reading.make_plan(tmp_path, subscribe="%LMQ%a", prices=reading.FREE)
     ((_, access),) = plan.accesses
     assert access.name == "scan"
@@ -148,10 +117,10 @@ def test_explain_says_why_the_queue_is_not_read(tmp_path: Path) -> None:
 
 
 def test_tables_know_light_queues(tmp_path: Path) -> None:
-    _, rows = light_store(tmp_path, random.Random(2), 200, odd=0)
+    _, rows = light.made_store(tmp_path, random.Random(2), 200, odd=0)
     store = rmqstore_spark.Store(tmp_path)
     there = {row["topic"]: row for row in store.queues().to_pylist() if row["queueType"] == "lmq"}
-    assert there.keys() == set(NAMES[:3])
+    assert there.keys() == set(light.NAMES[:3])
     for name, row in there.items():
         offsets = [light.light_queues(each)[name] for each in _of(rows, name)]
         assert (row["minOffset"], row["maxOffset"], row["messages"]) == (0, max(offsets) + 1, len(offsets))
@@ -165,7 +134,7 @@ def _units(store: StoreBuilder, name: str) -> bytes:
 
 
 def test_check_sees_each_wrong_unit(tmp_path: Path) -> None:
-    store, _ = light_store(tmp_path, random.Random(3), 200, odd=0)
+    store, _ = light.made_store(tmp_path, random.Random(3), 200, odd=0)
     path = store.queue_directory("%LMQ%a", 0) / f"{0:020d}"
     sound = path.read_bytes()
 
@@ -181,23 +150,23 @@ def test_check_sees_each_wrong_unit(tmp_path: Path) -> None:
 
 
 def test_a_rebuild_makes_them_anew(tmp_path: Path) -> None:
-    store, rows = light_store(tmp_path, random.Random(4), 200, odd=0)
-    before = {name: _units(store, name) for name in NAMES[:3]}
+    store, rows = light.made_store(tmp_path, random.Random(4), 200, odd=0)
+    before = {name: _units(store, name) for name in light.NAMES[:3]}
     for file in store.queue_directory("%LMQ%b", 0).iterdir():
         file.unlink()
     assert rmqstore_spark.rebuild(tmp_path) == sum(row["sysFlag"] & 0xC in (0, reference.COMMIT) for row in rows)
-    assert {name: _units(store, name) for name in NAMES[:3]} == before
+    assert {name: _units(store, name) for name in light.NAMES[:3]} == before
     topics = json.loads((tmp_path / "config" / "topics.json").read_text())["topicConfigTable"]
     assert not [name for name in topics if name.startswith("%LMQ%")]
 
 
 def test_a_copy_keeps_them(tmp_path: Path) -> None:
-    store, rows = light_store(tmp_path / "a", random.Random(6), 200, odd=0)
+    store, rows = light.made_store(tmp_path / "a", random.Random(6), 200, odd=0)
     assert store.root == tmp_path / "a"
     source = rmqstore_spark.Store(tmp_path / "a")
     source.copy(str(tmp_path / "whole"))
     assert _ends(tmp_path / "whole") == _ends(tmp_path / "a")
-    for name in NAMES[:3]:
+    for name in light.NAMES[:3]:
         wanted = [row["keys"] for row in _of(rows, name)]
         found = reading.read(tmp_path / "whole", columns=["keys"], subscribe=name, trust="queues", prices=reading.FREE)
         assert [row["keys"] for row in found] == wanted
@@ -223,7 +192,7 @@ def _with_groups(root: Path) -> None:
 
 
 def test_groups_that_are_named_like_light_queues(tmp_path: Path) -> None:
-    _, rows = light_store(tmp_path, random.Random(7), 60, odd=0)
+    _, rows = light.made_store(tmp_path, random.Random(7), 60, odd=0)
     _with_groups(tmp_path)
     source = rmqstore_spark.Store(tmp_path)
     assert source.groups()["group"].to_pylist() == ["%LMQ%client", "g"]
@@ -246,7 +215,7 @@ def test_groups_that_are_named_like_light_queues(tmp_path: Path) -> None:
 
 def test_where_a_broker_with_light_queues_looks_for_offsets(tmp_path: Path) -> None:
     """In a file of their own, and in no other: copies and set_offsets put them there."""
-    light_store(tmp_path / "a", random.Random(7), 60, odd=0)
+    light.made_store(tmp_path / "a", random.Random(7), 60, odd=0)
     _with_groups(tmp_path / "a")
     source, config = rmqstore_spark.Store(tmp_path / "a"), Path("config", "lmqConsumerOffset.json")
     source.copy(tmp_path / "whole")
@@ -265,7 +234,7 @@ def test_where_a_broker_with_light_queues_looks_for_offsets(tmp_path: Path) -> N
 
 def test_a_write_makes_none(tmp_path: Path) -> None:
     """Only a broker numbers messages in light queues: it is refused by name; others leave them as they are."""
-    light_store(tmp_path, random.Random(8), 100, odd=0)
+    light.made_store(tmp_path, random.Random(8), 100, odd=0)
     before = {path: path.read_bytes() for path in (tmp_path / "consumequeue").glob("%LMQ%*/0/*")}
     rows = rmqstore_spark.Store(tmp_path).messages(["topic", "body", "properties"]).read_all()
     with pytest.raises(
@@ -296,7 +265,7 @@ def _ends(root: Path) -> dict[str, tuple[int, int]]:
     ],
 )
 def test_wrong_options(options: dict[str, str], why: str, tmp_path: Path) -> None:
-    light_store(tmp_path, random.Random(5), 10)
+    light.made_store(tmp_path, random.Random(5), 10)
     with pytest.raises(OptionError, match=why):
         reading.read(tmp_path, **options)
 

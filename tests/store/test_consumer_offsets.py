@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -265,6 +266,7 @@ def test_a_file_too_large_to_be_parsed_is_no_broken_one(
     for name in OFFSETS:
         (config / name).write_text(f'{{"offsetTable":{{{entries if name in of_groups else ""}}}}}')
         (config / f"{name}.bak").write_text('{"offsetTable":{"T@Old":{0:1}}}')
+    os.utime(config / of_groups[0], (2_000_000_000, 2_000_000_000))
 
     def told(new: str) -> tuple[list[dict[str, Any]], str, list[dict[str, Any]]]:
         store = Store(builder.root)

@@ -6,16 +6,18 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import reference
+from oracle import light, reference
 from support import flavours, writing
 from support.command import run
 from support.killing import SIZES, STOPS, Killed, Stopper, assert_goes_on, open_files, state, stopped_at_every_change
 
+import rmqstore_spark
 from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError, StorageError, Store
 from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.fs.lock import StoreLock
@@ -176,21 +178,108 @@ def test_a_crashed_brokers_store(root: Path) -> None:
     assert offsets(root)["Orders@billing"] == {"0": 20, "1": 20}
 
 
-def test_two_files_of_offsets(root: Path) -> None:
-    """Of two files it cannot be told which counts;
-    a damaged one is not replaced by one without the other groups."""
-    (root / "config" / "lmqConsumerOffset.json").write_text((root / FILE).read_text())
-    with pytest.raises(
-        RmqStoreError, match=r"found others in .*lmqConsumerOffset\.json, which a broker with enableLmq"
-    ):
-        Store(root).set_offsets({"billing": "latest"})
-    (root / FILE).unlink()
-    Store(root).set_offsets({"billing": "latest"})
-    assert not (root / FILE).exists()
-    assert b'"1": 20' in (root / "config" / "lmqConsumerOffset.json").read_bytes()
-    (root / "config" / "lmqConsumerOffset.json").write_text("{")
-    with pytest.raises(RmqStoreError, match="lmqConsumerOffset"):
+@pytest.mark.parametrize(
+    ("is_light", "seconds", "changed"),
+    [(True, 100, (9, 1)), (False, -100, (1, 9)), (True, 9, (5, 6)), (False, 9, (6, 5)), (True, -9, (5, 5))],
+)
+def test_two_files_of_offsets(
+    root: Path, tmp_path: Path, is_light: bool, seconds: int, changed: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that were written last count, everywhere, which is told; where both were written about the same time, those
+    whose dataVersion is later. A damaged file is not replaced by one without the other groups.
+
+    Args:
+        seconds: from the time of the one to that of the file of a broker with enableLmq.
+        changed: when their dataVersions changed.
+    """
+    both = root / FILE, root / "config" / "lmqConsumerOffset.json"
+    places = {"Orders@billing": {"0": 6}}, {"Orders@billing": {"0": 9}, "Others@lone": {"1": 1}}
+    for path, table, time, at in zip(both, places, (FIRST, FIRST + 1000 * seconds), changed, strict=True):
+        path.write_text(json.dumps({"dataVersion": {"timestamp": at}, "offsetTable": table}))
+        os.utime(path, (time // 1000, time // 1000))
+    path, other = both[::-1] if is_light else both
+    table, old = json.loads(path.read_text())["offsetTable"], other.read_bytes()
+    found: dict[str, dict[str, int]] = {}
+    for row in Store(root).offsets().to_pylist():
+        found.setdefault(f"{row['topic']}@{row['group']}", {})[str(row["queueId"])] = row["consumerOffset"]
+    assert found == table
+    told = [record.getMessage() for record in caplog.records if "enableLmq" in record.getMessage()]
+    assert [text.split(": ")[0] for text in told] == [str(path)]
+    assert other.name in told[0]
+    (row,) = (row for row in Store(root).check().to_pylist() if row["problem"] == "otherOffsets")
+    assert (row["severity"], row["file"]) == ("info", str(other))
+    assert path.name in row["expected"]
+    Store(root).copy(tmp_path / "copy")
+    assert json.loads((tmp_path / "copy" / "config" / path.name).read_text()) == {"offsetTable": table}
+    assert not (tmp_path / "copy" / "config" / other.name).exists()
+    rows = Store(root).messages(columns=["topic", "queueId", "queueOffset", "body"]).read_all()
+    rmqstore_spark.write_store(tmp_path / "written", rows, configFrom=root)
+    assert json.loads((tmp_path / "written" / "config" / path.name).read_text()) == {"offsetTable": table}
+    Store(root).set_offsets({"billing": {"Orders": {0: 3}}})
+    assert json.loads(path.read_text())["offsetTable"] == {**table, "Orders@billing": {"0": 3}}
+    assert other.read_bytes() == old
+    path.write_text("{")
+    os.utime(path, (FIRST, FIRST))
+    with pytest.raises(RmqStoreError, match=path.name):
         Store(root).set_offsets({"fresh": {"Orders": {0: 5}}})
+
+
+def test_light_queues(home: Path) -> None:
+    """A light queue has an offset as any other queue has, by its name, by a word and by a time; a group that is named
+    like one has one offset in a topic, whatever the queue."""
+    root = home / "lights"
+    rng = random.Random(5)
+    _, logged = light.made_store(root, rng, 60, odd=0)
+    entries = {"%LMQ%a@billing": {"0": 1}, "TopicA@billing": {"0": 1, "1": 1}, "TopicA@%LMQ%g": {"0": 1}}
+    light_offsets = {"%LMQ%b@%LMQ%g": 2, "TopicA@%LMQ%g": 3, "%LMQ%gone@%LMQ%g": 4}
+    path = root / "config" / "lmqConsumerOffset.json"
+    path.parent.mkdir(exist_ok=True)
+    del entries["TopicA@%LMQ%g"]
+    path.write_text(json.dumps({"lmqOffsetTable": light_offsets, "offsetTable": entries}))
+
+    def kept() -> dict[str, Any]:
+        table = json.loads(path.read_text())
+        return {**table["offsetTable"], **table["lmqOffsetTable"]}
+
+    ends = {name: 1 + max(light.light_queues(row).get(name, -1) for row in logged) for name in ("%LMQ%a", "%LMQ%b")}
+    queued = [row for row in logged if row["topic"] == "TopicA" and row["sysFlag"] in (0, reference.COMMIT)]
+    of_queues = [1 + max(row["queueOffset"] for row in queued if row["queueId"] == n) for n in range(2)]
+    told = Store(root).set_offsets({"billing": "latest", "%LMQ%g": "latest"}).to_pylist()
+    assert {(row["group"], row["topic"], row["queueId"]): row["newOffset"] for row in told} == {
+        ("billing", "%LMQ%a", 0): ends["%LMQ%a"],
+        ("billing", "TopicA", 0): of_queues[0],
+        ("billing", "TopicA", 1): of_queues[1],
+        ("%LMQ%g", "%LMQ%b", 0): ends["%LMQ%b"],
+        ("%LMQ%g", "TopicA", 0): of_queues[0],
+    }
+    assert kept() == {
+        "%LMQ%a@billing": {"0": ends["%LMQ%a"]},
+        "TopicA@billing": {"0": of_queues[0], "1": of_queues[1]},
+        **light_offsets,
+        "%LMQ%b@%LMQ%g": ends["%LMQ%b"],
+        "TopicA@%LMQ%g": of_queues[0],
+    }
+    Store(root).set_offsets(
+        {"billing": {"%LMQ%b": {0: 2}}, "%LMQ%g": {"%LMQ%a": {0: 3}}, "%LMQ%new": {"TopicA": {0: 1}}}
+    )
+    assert kept().items() >= {"%LMQ%a@%LMQ%g": 3, "TopicA@%LMQ%new": 1}.items()
+    assert kept()["%LMQ%b@billing"] == {"0": 2}
+    middle = logged[30]["storeTimestamp"]
+    before = sum("%LMQ%b" in light.light_queues(row) for row in logged if row["storeTimestamp"] < middle)
+    (row,) = (
+        row
+        for row in Store(root).set_offsets({"%LMQ%g": middle // 1000}, dry_run=True).to_pylist()
+        if row["topic"] == "%LMQ%b"
+    )
+    assert row["newOffset"] == before
+    for wrong, why in (
+        ({"billing": {"%LMQ%a": {1: 1}}}, "queue 1 of topic '%LMQ%a': the store has no such queue; the topic has 0"),
+        ({"billing": {"%LMQ%c": {0: 1}}}, "the store has no topic '%LMQ%c'"),
+        ({"%LMQ%g": {"TopicA": {1: 1}}}, "has one offset of such a group in a topic"),
+        ({"billing": {"%LMQ%a": {0: ends["%LMQ%a"] + 1}}}, f"to {ends['%LMQ%a']}, the end"),
+    ):
+        with pytest.raises(OptionError, match=re.escape(why)):
+            Store(root).set_offsets(wrong)
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from rmqstore_spark.store.structures.config import (
     is_count,
     offset_entries,
     offsets_by_number,
+    offsets_files,
     offsets_in,
     read,
 )
@@ -49,11 +50,10 @@ _BY_TOPIC = {"topics.json", *OFFSETS, "messageRequestMode.json", "consumerOrderI
 _GROUP_OFFSETS = "option 'groupOffset'"
 _FILES = (
     "topics.json",
-    *OFFSETS,
     *_TAKEN_OVER,
     "consumerOrderInfo.json",
     "delayOffset.json",
-)  # for timed and delayed messages, too
+)  # and that of the consumers' offsets; for timed and delayed messages, too
 _BY_TOPIC_AND_GROUP = (MEMBERS[OFFSETS[0]], LIGHT_OFFSETS)
 _PART = 256 * 1024  # bytes of a large file that are made at once
 _NUMBERS = ("readQueueNums", "writeQueueNums")
@@ -82,12 +82,14 @@ class Config:
         tables: the object in each file, by name.
         unread: by name, the files that cannot be parsed, each with the reason.
         large: by name, the consumers' offsets in files that are larger than what is parsed; their tables are empty.
+        offsets_file: the name of the file with the consumers' offsets, the only one of OFFSETS that is read.
     """
 
     root: str
     tables: dict[str, Table]
     unread: dict[str, str]
     large: dict[str, ConsumerOffsets] = field(default_factory=dict)
+    offsets_file: str = OFFSETS[0]
 
     @classmethod
     def of(cls, store: Snapshot, is_one: bool) -> Config:
@@ -103,22 +105,24 @@ class Config:
                 "not have their logic queues and offsets",
                 one_line(store.root),
             )
-        tables, unread, large = {}, {}, {}
-        for name in (*_FILES, *(_OF_ONE if is_one else [])):
+        offsets_file = offsets_files(store.root, files).name
+        tables, unread, large = dict[str, Table](), {}, {}
+        for name in (offsets_file, *_FILES, *(_OF_ONE if is_one else [])):
             tables[name], why = read(store.root, name, files)
             if why is None:
                 continue
-            sound = sound_offsets(os.path.join(store.root, "config", name), files) if name in OFFSETS else None
+            path = os.path.join(store.root, "config", name)
+            sound = sound_offsets(path, files) if name == offsets_file else None
             if sound is None:
                 unread[name] = why
             else:
                 large[name] = sound
-        return cls(store.root, tables, unread, large)
+        return cls(store.root, tables, unread, large, offsets_file)
 
     @classmethod
     def nothing(cls, store: Snapshot) -> Config:
         """The config of a log that has none."""
-        return cls(store.root, {name: {} for name in (*_FILES, *_OF_ONE)}, {})
+        return cls(store.root, {name: {} for name in (OFFSETS[0], *_FILES, *_OF_ONE)}, {})
 
     def without(self, topics: Collection[str]) -> Config:
         """The same without what it says of some topics, in entries of their name or of `topic@group`."""
@@ -142,17 +146,9 @@ class Config:
 
     @property
     def offsets(self) -> OffsetsByName | ConsumerOffsets:
-        """The consumers' offsets: the first file with any counts."""
-        found = self._offsets_of(self.offsets_file)
-        return found if isinstance(found, ConsumerOffsets) else offsets_in([found])
-
-    @property
-    def offsets_file(self) -> str:
-        """The name of that file: a broker with enableLmq takes none but the second."""
-        return next(filter(self._offsets_of, OFFSETS), OFFSETS[0])
-
-    def _offsets_of(self, name: str) -> Table | ConsumerOffsets:
-        return self.large.get(name) or offset_entries(self.tables[name])
+        """The consumers' offsets."""
+        large = self.large.get(self.offsets_file)
+        return offsets_in(offset_entries(self.tables[self.offsets_file])) if large is None else large
 
     def refuse_unread(self) -> None:
         """Refuse files that would be missing in a copy.
@@ -223,9 +219,10 @@ def config_files(
         starts: where groups go on, other than in the sources.
     """
     both = list(zip(sources, configs, strict=True))
+    offsets_file = max(config.offsets_file for config in configs)
     files: dict[str, bytes | Iterable[bytes]] = {
         "topics.json": _topics(both, ends, is_whole, batch_topics),
-        max(config.offsets_file for config in configs): _consumer_offsets(both, ends, is_whole, starts),
+        offsets_file: _consumer_offsets(both, ends, is_whole, starts, offsets_file),
     }
     for name in _TAKEN_OVER:
         found = _joined(configs, name)
@@ -277,10 +274,14 @@ def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool, ba
 
 
 def _consumer_offsets(
-    sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool, starts: Iterable[Started]
+    sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool, starts: Iterable[Started], file: str
 ) -> Iterator[bytes]:
     """The consumers' offsets, in parts, as there may be very many. A group that was beyond the copy's end goes on at
-    that end; otherwise it would skip the next messages."""
+    that end; otherwise it would skip the next messages.
+
+    Args:
+        file: the name of the file.
+    """
     # By name where each entry is from: it is put together when it is written.
     origins: dict[tuple[str, str], list[tuple[Source, OffsetsByName | ConsumerOffsets]]] = {}
     started: dict[tuple[str, str], list[Started]] = {}
@@ -305,7 +306,7 @@ def _consumer_offsets(
         for each in started.get((group, topic), ()):
             known[str(each.queue[1])] = min(each.offset, ends.get(each.queue, 0))
         name = f"{topic}@{group}"
-        if has_one_offset(group):
+        if has_one_offset(group, file):
             if "0" in known:
                 light[name] = known["0"]
             continue

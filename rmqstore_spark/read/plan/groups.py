@@ -11,7 +11,7 @@ from rmqstore_spark.errors import OptionError, nearest, one_line, quoted, some_o
 from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.store.elsewhere import offsets_elsewhere
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import OFFSETS, why_unread
+from rmqstore_spark.store.structures.config import why_unread
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ def refuse_unread(store: Snapshot, group: str, asked: str) -> None:
     Raises:
         OptionError: naming the file.
     """
-    for name in OFFSETS:
-        why = None if name in store.sound_offsets else why_unread(store.root, name, store.files)
-        if why is not None:
-            raise OptionError(f"{asked}: where consumer group {quoted(group)} stands is not known: {why}")
+    name = store.offsets_files.name
+    why = None if name in store.sound_offsets else why_unread(store.root, name, store.files)
+    if why is not None:
+        raise OptionError(f"{asked}: where consumer group {quoted(group)} stands is not known: {why}")
 
 
 def of_group(stores: list[Snapshot], group: str, selection: Selection) -> Iterator[tuple[Snapshot, Selection]]:

@@ -11,14 +11,14 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.io.files import Files, cannot_read, ignore_unreadable, kind_of
-from rmqstore_spark.store.structures.kinds import Part
+from rmqstore_spark.store.structures.kinds import Part, kind_with
 from rmqstore_spark.store.structures.layout import queue_id_of
 from rmqstore_spark.store.structures.rocksdb_config import InRocksDB, config_in_rocksdb
 
@@ -46,9 +46,11 @@ MEMBERS = {
     "consumerOrderInfo.json": "table",
     "consumerFilter.json": "filterDataByTopic",
 }
-OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")  # with light queues (enableLmq) the second has all of them
+# A broker has all offsets in one of these, which is the second with light queues (enableLmq); it reads no other.
+OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
 # Beside "offsetTable": of groups that are named like light queues, as MQTT's (LmqConsumerOffsetManager).
 LIGHT_OFFSETS = "lmqOffsetTable"
+_TOGETHER = 60  # seconds between the times of two files that may be those of a copying, and not of the broker
 STATIC_TOPICS, LOGIC_QUEUES = "topicQueueMapping.json", "topicQueueMappingInfoMap"  # by topic: its logic queues
 ALL_MEMBERS = {**MEMBERS, STATIC_TOPICS: LOGIC_QUEUES}  # also of the file that no command makes anew
 # The files that a broker may have in RocksDB instead.
@@ -236,14 +238,20 @@ def _say_once(text: str) -> None:
 
 def age_of(path: str, table: Table, files: Files) -> str:
     """The age of a backup as text: the last change that its dataVersion names, else that of the file."""
-    version = table.get("dataVersion")
-    milliseconds = version.get("timestamp") if isinstance(version, dict) else None
-    if type(milliseconds) is not int or not 0 < milliseconds < _MOST_MILLISECONDS:
+    milliseconds = _changed_at(table)
+    if not milliseconds:
         with contextlib.suppress(OSError):
             milliseconds = int(files.status(path).st_mtime) * 1000
     if not milliseconds:
         return "of an unknown time"
     return f"of {datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _changed_at(table: Table) -> int:
+    """When the dataVersion of a file changed, in milliseconds; 0 where it does not tell."""
+    version = table.get("dataVersion")
+    milliseconds = version.get("timestamp") if isinstance(version, dict) else None
+    return milliseconds if type(milliseconds) is int and 0 < milliseconds < _MOST_MILLISECONDS else 0
 
 
 def _instead_of(path: str, files: Files) -> Iterator[str]:
@@ -383,9 +391,64 @@ def is_exactly(value: Any, number: int) -> bool:
     return type(value) is int and value == number
 
 
-def has_one_offset(group: str) -> bool:
-    """Does a group have one offset in a topic, of queue 0, which brokers write to LIGHT_OFFSETS?"""
-    return is_light(group)
+def has_one_offset(group: str, file: str) -> bool:
+    """Does a group have one offset in a topic, of queue 0, which brokers write to LIGHT_OFFSETS?
+
+    Args:
+        file: the name of the OFFSETS file: without light queues any group has offsets of queues.
+    """
+    return file == OFFSETS[1] and is_light(group)
+
+
+class OffsetsFiles(NamedTuple):
+    """The OFFSETS file that counts, and another that enableLmq has left behind.
+
+    Attributes:
+        name: that of the broker that ran last, by its name; it need not be there.
+        other: the name of the other one; None where it is not there, or has no offsets.
+    """
+
+    name: str
+    other: str | None
+
+
+def offsets_files(root: str, files: Files) -> OffsetsFiles:
+    """The consumers' offsets that count. Where both files are there, enableLmq has been switched on or off, and the
+    broker then began without any: those in the file that was written last count, as a broker writes its own every 5 s
+    and when it stops. Where a copy has given both about the same time, their dataVersion tells, which is as old as the
+    broker's start at most; and where that does not, light queues were switched on rather than off.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    light = _written_at(root, OFFSETS[1], files)
+    if light is None or kind_with(root, files, "offsets") is not None:
+        return OffsetsFiles(OFFSETS[0], None)
+    plain = _written_at(root, OFFSETS[0], files)
+    if plain is None:
+        return OffsetsFiles(OFFSETS[1], None)
+    taken = {name: what_is_taken(root, name, files) for name in OFFSETS}
+    if abs(plain - light) <= _TOGETHER:
+        plain, light = (_changed_at(taken[name].table) for name in OFFSETS)
+    name, other = OFFSETS if plain > light else OFFSETS[::-1]
+    is_any = bool(offset_entries(taken[other].table)) or taken[other].is_too_large
+    if is_any:
+        config = os.path.join(root, "config")
+        _say_once(
+            f"{one_line(os.path.join(config, name))}: consumers' offsets are taken from here, where they were written "
+            f"last; those in {other} are older: a broker has the one file with enableLmq, the other without, and does "
+            "not look at both; if it has the other one, move this one away"
+        )
+    return OffsetsFiles(name, other if is_any else None)
+
+
+def _written_at(root: str, name: str, files: Files) -> float | None:
+    """When a file of config/, or else its backup, was written; None where neither is there."""
+    for path in with_backup(os.path.join(root, "config", name)):
+        with contextlib.suppress(OSError):
+            return files.status(path).st_mtime
+    return None
 
 
 def offset_entries(table: Table) -> Table:
@@ -395,10 +458,22 @@ def offset_entries(table: Table) -> Table:
     return {**(entries if isinstance(entries, dict) else {}), **{name: {"0": offset} for name, offset in light}}
 
 
-def offsets_in(tables: Iterable[Table]) -> OffsetsByName:
-    """The consumers' offsets in the objects of the OFFSETS files: the first object with any offsets counts."""
+def offsets_table(entries: Mapping[str, Mapping[str, int]], file: str) -> Table:
+    """The members of an OFFSETS file for some entries, as those of offset_entries().
+
+    Args:
+        file: the file's name.
+    """
+    lights = {name for name in entries if has_one_offset(name.partition("@")[2], file)}
+    light = {name: entries[name]["0"] for name in entries if name in lights and "0" in entries[name]}
+    table: Table = {MEMBERS[file]: {name: entries[name] for name in entries if name not in lights}}
+    return table | ({LIGHT_OFFSETS: light} if light else {})
+
+
+def offsets_in(entries: Table) -> OffsetsByName:
+    """The consumers' offsets in offset_entries()."""
     offsets: OffsetsByName = {}
-    for name, queues in next(filter(None, tables), {}).items():
+    for name, queues in entries.items():
         topic, at, group = name.partition("@")
         if not topic or not at or not group or not isinstance(queues, dict):
             continue

@@ -27,11 +27,13 @@ from rmqstore_spark.store.io.files import Files, ignore_unreadable
 from rmqstore_spark.store.structures.config import (
     MEMBERS,
     OFFSETS,
+    OffsetsFiles,
     Table,
     in_rocksdb,
     is_too_large,
     offset_entries,
     offsets_by_number,
+    offsets_files,
     parse,
     read_text,
     say_of_backup,
@@ -282,18 +284,19 @@ class Consumed(NamedTuple):
     """What consumer groups have consumed.
 
     Attributes:
-        topics: the topics that some group has consumed, from config/consumerOffset.json.
-        offsets: from that file, or with light queues (enableLmq) from lmqConsumerOffset.json, which then has all of
-            them.
+        topics: the topics that some group has consumed.
+        offsets: where each group stands.
         refused: why a file was not taken that is too large to be parsed whatever its form is; None where none was.
         is_in_rocksdb: whether a RocksDB has the offsets, and they were read.
-        sound: the names of the files, not their backups, that are surely as a broker writes them.
+        file: which file in config/ the offsets are from, and which other has some.
+        sound: the name of that file, if it itself, not its backup, is surely as a broker writes it.
     """
 
     topics: set[str]
     offsets: ConsumerOffsets
     refused: str | None
     is_in_rocksdb: bool
+    file: OffsetsFiles
     sound: frozenset[str]
 
 
@@ -304,13 +307,10 @@ def consumed(root: str, files: Files) -> Consumed:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    found = [_of_file(root, OFFSETS[0], files)]
-    for name in OFFSETS[1:]:
-        if found[-1].is_any or found[-1].refused is not None:
-            break
-        found.append(_of_file(root, name, files))
-    sound = frozenset(name for name, each in zip(OFFSETS, found, strict=False) if each.is_sound)
-    return Consumed(found[0].topics, found[-1].offsets(), found[-1].refused, found[0].is_in_rocksdb, sound)
+    file = offsets_files(root, files)
+    found = _of_file(root, file.name, files)
+    sound = frozenset([file.name] if found.is_sound else [])
+    return Consumed(found.topics, found.offsets(), found.refused, found.is_in_rocksdb, file, sound)
 
 
 def consumed_in_rocksdb(root: str, files: Files, topics: Collection[str]) -> ConsumerOffsets | None:
@@ -346,7 +346,6 @@ class _Found:
 
     Attributes:
         topics: all that have a group, also without an offset.
-        is_any: whether there is an entry, of whatever form.
         refused: why the file was not taken; None where it was, or there is none.
         is_in_rocksdb: whether they are of a RocksDB.
         is_sound: whether the file itself is surely as a broker writes it.
@@ -356,7 +355,6 @@ class _Found:
         self._are_all = are_all
         self.is_sound = self.is_in_rocksdb = False
         self.topics: set[str] = set()
-        self.is_any = False
         self.refused: str | None = None
         # The number of each text, in the order of the file; and of each entry its group, its topic, and its rows.
         self._groups: dict[str, int] = {}
@@ -368,7 +366,6 @@ class _Found:
     def add_texts(self, texts: Iterable[str], counts: _Longs, queue_ids: _Longs, offsets: _Longs) -> None:
         """Add entries with names as in the file, topic@group."""
         parts = [text.partition("@") for text in texts]
-        self.is_any = self.is_any or bool(parts)
         self.topics.update(topic for topic, at, _ in parts if topic and at)
         self.add([(group, topic) for topic, _, group in parts], counts, queue_ids, offsets)
 
@@ -390,7 +387,6 @@ class _Found:
             text: ASCII.
             names: where each name begins and ends.
         """
-        self.is_any = self.is_any or len(names) > 0
         topic_of, group_of, with_group = self._plain.numbers(text, names)
         self.topics.update(with_group)
         self._add(topic_of, group_of, counts, queue_ids, offsets)

@@ -126,21 +126,24 @@ def _topics(store: Snapshot) -> Iterator[Finding]:
 def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
     bounds = _BoundsOfQueues(store, log_start)
     parts = _parts_here(store)
-    for name in OFFSETS:
-        path = os.path.join(store.root, "config", name)
-        sound = sound_offsets(path, store.files, are_all=True) if name in store.sound_offsets else None
-        members = (MEMBERS[name], LIGHT_OFFSETS) if sound is None else ()
-        table = offset_entries({member: member_of(store.root, name, member, store.files) for member in members})
-        topics = {key.partition("@")[0] for key in table} if sound is None else {topic for _, topic in sound}
-        bounds.look_up(topics)
-        for topic, group, offsets in _parsed(table) if sound is None else _streamed(sound):
-            queues = {queue.queue_id: queue for queue in store.queues.all_of_topic(topic)}
-            for queue_id, offset in _asked_for(offsets, parts[topic]) if topic in parts else offsets:
-                finding = _offset(queues.get(queue_id), offset, bounds)
-                if finding is not None:
-                    problem, expected = finding
-                    found = f"{offset} of group {group}"
-                    yield Finding(problem, path, None, None, topic, queue_id, offset, expected, found)
+    name, other = store.offsets_files
+    path = os.path.join(store.root, "config", name)
+    if other is not None:
+        expected = f"no offsets but those in {name}, where they were written last"
+        yield Finding("otherOffsets", os.path.join(store.root, "config", other), expected=expected, found="others")
+    sound = sound_offsets(path, store.files, are_all=True) if name in store.sound_offsets else None
+    members = (MEMBERS[name], LIGHT_OFFSETS) if sound is None else ()
+    table = offset_entries({member: member_of(store.root, name, member, store.files) for member in members})
+    topics = {key.partition("@")[0] for key in table} if sound is None else {topic for _, topic in sound}
+    bounds.look_up(topics)
+    for topic, group, offsets in _parsed(table) if sound is None else _streamed(sound):
+        queues = {queue.queue_id: queue for queue in store.queues.all_of_topic(topic)}
+        for queue_id, offset in _asked_for(offsets, parts[topic]) if topic in parts else offsets:
+            finding = _offset(queues.get(queue_id), offset, bounds)
+            if finding is not None:
+                problem, expected = finding
+                found = f"{offset} of group {group}"
+                yield Finding(problem, path, None, None, topic, queue_id, offset, expected, found)
 
 
 def _parts_here(store: Snapshot) -> dict[str, list[LogicPart]]:

@@ -493,6 +493,12 @@ PROBLEMS = {
         "if it is whole, is read instead: restore the file, or let the replica copy its log from the master again",
         fix=Fix.RESTORE,
     ),
+    "otherOffsets": Problem(
+        "info",
+        "config",
+        "a broker has the one file with enableLmq, the other without, and does not look at both: groups begin anew "
+        "where that is switched; if the broker has this file, move the other one away",
+    ),
     "topicWithoutConfig": Problem(
         "warning",
         "config",

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 NEEDED = ("topic", "queueId", "queueOffset")  # columns
 _REFUSED = (*TRANSACTION_TOPICS, TIMER_TOPIC)
-_NAMES = ("topics.json", "subscriptionGroup.json", *config.OFFSETS, "delayOffset.json")
+_NAMES = ("topics.json", "subscriptionGroup.json", "delayOffset.json")  # and that of the consumers' offsets
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class ConfigFrom:
         offsets: of groups, by (group, topic) and queueId.
         delays: the offsets of delay levels.
         mapped: the static topics.
+        offsets_file: the name of the file with the groups' offsets.
     """
 
     root: str
@@ -57,6 +58,7 @@ class ConfigFrom:
     offsets: OffsetsByName | ConsumerOffsets
     delays: dict[int, int]
     mapped: frozenset[str]
+    offsets_file: str
 
     @classmethod
     def of(cls, root: str) -> "ConfigFrom":
@@ -73,7 +75,8 @@ class ConfigFrom:
         except NotAStoreError as why:
             raise NotAStoreError(f"option 'configFrom': {why}") from None
         kind = kind_with(root, files, "topics", "groups", "offsets")
-        understood = {name: _understood(root, name) for name in _NAMES}
+        offsets_file = config.offsets_files(root, files.unlinked()).name
+        understood = {name: _understood(root, name) for name in (*_NAMES, offsets_file)}
         tables = {name: table for name, table in understood.items() if not isinstance(table, ConsumerOffsets)}
         members = {name: table.get(config.MEMBERS[name], {}) for name, table in tables.items()}
         topics = members["topics.json"]
@@ -84,10 +87,11 @@ class ConfigFrom:
                 f"option 'configFrom': {path}: expected the broker's topics, found {found}; a configuration in RocksDB "
                 "is not read: remove the option"
             )
-        offsets = _offsets([understood[name] for name in config.OFFSETS])
+        kept = understood[offsets_file]
+        offsets = kept if isinstance(kept, ConsumerOffsets) else config.offsets_in(config.offset_entries(kept))
         delays = config.offsets_by_number(members["delayOffset.json"])
         mapped = frozenset(config.member_of(root, config.STATIC_TOPICS, config.LOGIC_QUEUES, files.unlinked()))
-        return cls(root, topics, tables["subscriptionGroup.json"], offsets, delays, mapped)
+        return cls(root, topics, tables["subscriptionGroup.json"], offsets, delays, mapped, offsets_file)
 
     def positions(self) -> dict[Queue, tuple[int, ...]]:
         """The offsets in each queue that must be known in the new store, ascending."""
@@ -114,7 +118,7 @@ class ConfigFrom:
             for (group, topic), queues in self.offsets.items()
             if topic in written
         }
-        found: dict[str, Table] = {"consumerOffset.json": {"offsetTable": groups}}
+        found = {self.offsets_file: config.offsets_table(groups, self.offsets_file)}
         if self.groups:
             found["subscriptionGroup.json"] = self.groups
         if SCHEDULE_TOPIC in written:
@@ -151,17 +155,6 @@ def _understood(root: str, name: str) -> Table | ConsumerOffsets:
             "and give the new store what it is to have of this file"
         )
     return offsets
-
-
-def _offsets(found: Iterable[Table | ConsumerOffsets]) -> OffsetsByName | ConsumerOffsets:
-    """The consumers' offsets: the first file with any counts."""
-    for each in found:
-        if isinstance(each, ConsumerOffsets):
-            if each:
-                return each
-        elif entries := each.get("offsetTable"):
-            return config.offsets_in([entries])
-    return {}
 
 
 @dataclass(frozen=True)

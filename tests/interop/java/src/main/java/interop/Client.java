@@ -153,6 +153,9 @@ public final class Client {
             case "consume":
                 consume(words[1], words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]));
                 break;
+            case "goOn":
+                goOn(queue(words), words[3], Integer.parseInt(words[4]));
+                break;
             case "checked":
                 Checked.run(namesrv, broker, words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]));
                 break;
@@ -263,6 +266,35 @@ public final class Client {
             }
         } finally {
             pushed.shutdown();
+        }
+    }
+
+    /**
+     * What a group gets next of a queue, at most so many messages, from the offset that the broker knows of it; commits
+     * where it stands then. Where the broker knows of none it tells 0, or -1 where messages have expired.
+     */
+    private void goOn(MessageQueue queue, String group, int most) throws Exception {
+        DefaultMQPullConsumer of = new DefaultMQPullConsumer(group);
+        of.setNamesrvAddr(namesrv);
+        of.setInstanceName(group);
+        of.start();
+        try {
+            OffsetStore reached = of.getDefaultMQPullConsumerImpl().getOffsetStore();
+            // So that it knows the broker, of which light queues do not tell.
+            reached.readOffset(new MessageQueue(broker, broker, 0), ReadOffsetType.READ_FROM_STORE);
+            long known = reached.readOffset(queue, ReadOffsetType.READ_FROM_STORE);
+            emit(Json.object("kind", "known", "queueOffset", known));
+            long at = known >= 0 ? known : producer.minOffset(queue);
+            PullResult result = of.pull(queue, "*", at, most, 20_000);
+            if (result.getPullStatus() == PullStatus.FOUND) {
+                for (MessageExt message : result.getMsgFoundList()) {
+                    emit(Messages.received(message));
+                }
+                at = result.getNextBeginOffset();
+            }
+            reached.updateConsumeOffsetToBroker(queue, at, false);
+        } finally {
+            of.shutdown();
         }
     }
 
