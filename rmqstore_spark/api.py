@@ -333,8 +333,8 @@ class Store(TableMethods):
 
         Args:
             groupOffset: by group a place: `"earliest"`, `"latest"` or a time, as for `startingTimestamp`, in all queues
-                of the topics, and the light queues, that the group has consumed, without its retry topic; or the offset in each queue,
-                `{"topic": {0: 17}}`, -2 for earliest and -1 for latest.
+                of the topics, and the light queues, that the group has consumed, without its retry topic; or the
+                offset in each queue, `{"topic": {0: 17}}`, -2 for earliest and -1 for latest.
             dry_run: True to change nothing. Then the store may also be of a kind that is not written to, as with its
                 queues or offsets in RocksDB: `copy(target, groupOffset=...)` makes one with these offsets.
 

@@ -45,7 +45,6 @@ class QueueTimes:
 
     def __init__(self, store: Snapshot) -> None:
         self._store = store
-        self._queues: dict[tuple[str, int], Queue] = {}
         self._late: dict[tuple[int, int, int], int] = {}  # answers of _first_late(), for queues that are alike
         self._borders: dict[int, int] = {}  # by a time (ms), the start of the segment that the last of them names
 
@@ -100,14 +99,10 @@ class QueueTimes:
         self._store.files.schedule.mapped(lambda some: self._first_late(some, -(-time // 1000)), starts.values())
 
     def at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """The store time (us) of the message at a queue offset of a simple queue; None where the log has no message
-        there."""
-        if (topic, queue_id) not in self._queues:
-            queue = self._store.queues.queue(topic, queue_id)
-            if queue is None:
-                return None
-            self._queues[topic, queue_id] = queue
-        return self._of_unit(self._queues[topic, queue_id], offset)
+        """The store time (us) of the message at a queue offset; None where the log has no message there."""
+        units = self._store.queues.units_with(topic, queue_id, offset)
+        times = (self._of_unit(queue, unit.number) for queue, unit in units)
+        return next((time for time in times if time is not None), None)
 
     def first_from(self, bounds: QueueBounds, time: int) -> int:
         """The first queue offset whose message has a store time of `time` (us) or later; else the end of the queue.

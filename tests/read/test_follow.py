@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from oracle import reference, stores
-from support import reading
+from support import flavours, reading
 from support.following import Clock, Query, stream_options
 from support.writing import some_rows, write
 
@@ -234,6 +234,16 @@ def test_a_start_is_not_passed_by_what_a_cut_has_left_over(tmp_path: Path, start
     wanted = [m.position for m in store.messages if m.topic == "Other" or m.queue_offset >= first]
     assert positions(query.rows) == wanted
     assert not query.at.stores[str(tmp_path)].starts
+
+
+def test_a_start_in_batches_is_passed(tmp_path: Path) -> None:
+    """Or it would stay in the checkpoint, and be looked up after each batch, for ever."""
+    root = flavours.unpack_store("batchcq", tmp_path)
+    query = Query(root, startingOffsets=json.dumps({"Bq": {"0": 4, "1": 3}}), subscribe="Bq")
+    query.run()
+    expected = [*((0, at) for at in range(4, 14)), *((1, at) for at in range(3, 15))]
+    assert sorted((row["queueId"], row["queueOffset"]) for row in query.rows) == expected
+    assert not query.at.stores[str(root)].starts
 
 
 def test_a_store_that_joins_what_a_group_reads(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from oracle import reference, stores
+from support import flavours
 from support.reading import FREE, MODES, make_plan, new_files, options_of, read
 
 from rmqstore_spark import Store
@@ -549,6 +550,17 @@ def test_copies_with_other_offsets(tmp_path: Path) -> None:
     Store(one.root).copy(tmp_path / "b")
     with pytest.raises(OptionError, match=r"the same messages in different places, as a copy by `rmqstore"):
         once(one.root, tmp_path / "b")
+
+
+def test_a_copy_of_batches(tmp_path: Path) -> None:
+    """BatchCQs tell where a message is as simple queues do: the copy of one topic alone, whose messages are elsewhere
+    in its log, was taken for another broker's store, and each message came twice."""
+    root = flavours.unpack_store("batchcq", tmp_path / "a")
+    Store(root).copy(tmp_path / "b", subscribe="Bq")
+    with pytest.raises(OptionError, match="found two copies of one"):
+        read(root, tmp_path / "b")
+    with pytest.raises(OptionError, match="the same messages in different places"):
+        once(root, tmp_path / "b")
 
 
 def test_explained(tmp_path: Path) -> None:

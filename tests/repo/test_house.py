@@ -60,7 +60,6 @@ ABOUT_KINDS = {
     "jobs.copying.config": {"rocksdb_popped"},  # tells that popped messages of there are not copied
     "jobs.copying.tiered": {"tiered_log"},  # what a copy takes of a tier
     "jobs.rebuild_config": {"light_queues", "compaction"},  # what a broker's topics.json has of them
-    "jobs.starts": {"light_queues"},  # names that a word or a time does not mean
     "query.option_values": {"light_queues"},  # names in `subscribe` and `assign`
     "query.selection": {"light_queues"},  # names that a group has offsets of
     "read.follow.tier": {"tiered", "tiered_log"},  # a stream has a place in the log of each queue

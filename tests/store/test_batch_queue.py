@@ -11,6 +11,7 @@ import pytest
 from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT, batch_unit
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.batch_queue import BatchQueue
+from rmqstore_spark.store.structures.queues import ConsumeQueues
 
 
 def _queue(root: Path, rng: random.Random, count: int, per_file: int, first: int) -> tuple[BatchQueue, list[int]]:
@@ -40,6 +41,27 @@ def test_the_unit_of_an_offset(tmp_path: Path, rng: random.Random, count: int, p
         assert block.numbers.tolist() == list(range(max(expected, first), max(expected, first) + len(block)))
         assert block.queue_offsets.tolist() == offsets[max(expected, first) - first :][: len(block)]
         assert len(block) or not count
+
+
+def test_the_units_of_a_name(tmp_path: Path) -> None:
+    """Of a BatchCQ and a simple queue of the same name, one of them left over; a unit without messages has none."""
+
+    def simple(*offsets: int) -> bytes:
+        return b"".join(UNIT.pack(offset, 90 if offset else 0, 0) for offset in offsets).ljust(200, b"\0")
+
+    batches = (5, 0, 2), (6, 2, 0), (7, 2, 3)  # position, first queue offset, messages
+    units = [batch_unit(UNIT.pack(at, 900, 0), 1, first, count) for at, first, count in batches]
+    places = {"consumequeue": simple(50, 60, 70, 80), "batchconsumequeue": b"".join(units)}
+    for there in ("consumequeue",), ("batchconsumequeue",), tuple(places):
+        root = tmp_path / "-".join(there)
+        for name in there:
+            (root / name / "T" / "0").mkdir(parents=True)
+            (root / name / "T" / "0" / f"{0:020d}").write_bytes(places[name])
+        queues = ConsumeQueues(str(root / "consumequeue"), Files(), [str(root / "batchconsumequeue")])
+        for offset, (in_simple, in_batches) in enumerate([(50, 5), (60, 5), (70, 7), (80, 7), (None, 7), (None, None)]):
+            expected = [in_simple] * ("consumequeue" in there) + [in_batches] * ("batchconsumequeue" in there)
+            found = [unit.position for _, unit in queues.units_with("T", 0, offset)]
+            assert found == [position for position in expected if position is not None], (there, offset)
 
 
 def test_a_short_queue_is_read_at_once(tmp_path: Path, rng: random.Random) -> None:

@@ -546,11 +546,8 @@ def _with_proof(r: Range, last: Mark | None) -> Range:
 def _has_passed(store: Snapshot, name: Queue, first: int) -> bool:
     """Does a log have the message with a queue offset? A unit left over by a cut does not count: its message is yet to
     come."""
-    queue = store.queues.queue(*name)
-    unit = None if queue is None else queue.unit(first)
-    if queue is None or unit is None:
-        return False
-    return store.log.evidence(queue, first, unit) is Evidence.LIVE
+    units = store.queues.units_with(*name, first)
+    return any(store.log.evidence(queue, unit.number, unit) is Evidence.LIVE for queue, unit in units)
 
 
 def _meet(start: int, stop: int, begin: int, end: int) -> bool:

@@ -18,7 +18,6 @@ from rmqstore_spark.read.plan.compared import Log, Region, Unit, are_one, is_pro
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.consumequeue import Queue
 
 _MOST_DIFFERENT = 4  # places in which logs differ; one could be a message with a flipped bit that no checksum covers
 _SAMPLES = 8  # messages that are searched for elsewhere, where damage hides whether they are there
@@ -99,8 +98,7 @@ class _Seen(Log):
     def __init__(self, store: Snapshot) -> None:
         super().__init__(store)
         self._headers: dict[int, Header | None] = {}
-        self._queues: dict[tuple[str, int], Queue | None] = {}
-        self._queue_units: dict[tuple[str, int, int], QueueUnit | None] = {}
+        self._units_asked: dict[tuple[str, int, int], list[QueueUnit]] = {}
 
     @kept
     def first(self) -> Unit | None:
@@ -149,19 +147,16 @@ class _Seen(Log):
             return None
         if self.store.queues.is_empty:
             return self.has_of_time(unit, header.store_timestamp)
-        there = self._queue_unit(header.topic, header.queue_id, header.queue_offset)
-        if there is None or there.size != unit.size:
-            return False
-        found = self.at(there.position)
-        return None if found is None else are_one(found, unit)
+        there = self._queue_units((header.topic, header.queue_id, header.queue_offset))
+        found = [self.at(each.position) for each in there if each.size == unit.size]
+        if any(each is not None and are_one(each, unit) for each in found):
+            return True
+        return None if None in found else False
 
-    def _queue_unit(self, topic: str, queue_id: int, number: int) -> QueueUnit | None:
-        if (topic, queue_id) not in self._queues:
-            self._queues[topic, queue_id] = self.store.queues.queue(topic, queue_id)
-        if (topic, queue_id, number) not in self._queue_units:
-            queue = self._queues[topic, queue_id]
-            self._queue_units[topic, queue_id, number] = None if queue is None else queue.unit(number)
-        return self._queue_units[topic, queue_id, number]
+    def _queue_units(self, message: tuple[str, int, int]) -> list[QueueUnit]:
+        if message not in self._units_asked:
+            self._units_asked[message] = [unit for _, unit in self.store.queues.units_with(*message)]
+        return self._units_asked[message]
 
 
 def _kinship(one: _Seen, other: _Seen) -> Kinship:

@@ -13,6 +13,7 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.format.light_queues import is_light
 from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.batch_queue import BatchQueue
 from rmqstore_spark.store.structures.consumequeue import Queue, QueueName, names_in
@@ -201,6 +202,14 @@ class ConsumeQueues:
         if simple is None or (others and simple.last() is None):
             return others
         return [simple, *others]
+
+    def units_with(self, topic: str, queue_id: int, queue_offset: int) -> Iterator[tuple[Queue, QueueUnit]]:
+        """The units with the message at a queue offset, as far as units are right, each with its queue: a broker uses
+        one of the queues of a name, and others may be left over."""
+        for queue in self.all_of_queue(topic, queue_id):
+            unit = queue.unit(queue.number_with(queue_offset))
+            if unit is not None and unit.queue_offset <= queue_offset < unit.end:
+                yield queue, unit
 
     @kept
     def topics(self) -> set[str]:
