@@ -6,6 +6,7 @@ have types, which the write checks.
 
 import base64
 import binascii
+import codecs
 import contextlib
 import csv
 import io
@@ -15,6 +16,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import IO, Any, cast
 
 import numpy as np
@@ -38,7 +40,9 @@ _MOST_CHARACTERS = 256 * 1024 * 1024  # in a line, or a field
 _BODY64 = "body" + BASE64
 _KNOWN = [*COLUMNS, _BODY64]
 _WRITTEN = as_schema(column for column in COLUMNS.values() if not column.derived or column.name == "queueOffset")
-_OUR_TIME = re.compile(r"([+-]?[0-9]{4,}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)Z")
+_OUR_TIME = re.compile(r"([+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,6}))?Z")
+# What Arrow raises for a file that does not keep to its format: a name may be no UTF-8, a length beyond all memory.
+_BROKEN = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
 _BOUNDS = {32: 1 << 31, 64: 1 << 63}
 
 
@@ -63,7 +67,7 @@ def incoming_rows(path: str, kind: Format | None) -> Iterator[Batches]:
         known = kind or FORMATS.get(path.rpartition(".")[2].lower()) or _kind_of(source.peek(6))
         try:
             schema, batches = _READERS[known](source, name, opened)
-        except (pa.ArrowInvalid, OSError) as why:
+        except _BROKEN as why:
             if isinstance(why, OSError) and why.errno:  # which Arrow's own have not
                 raise
             raise OptionError(f"{name}: expected {known}, found something else: {_line(why)}") from None
@@ -75,19 +79,21 @@ def _kind_of(head: bytes) -> Format:
         return "parquet"
     if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return "arrow"
-    return "json" if head.lstrip().startswith(b"{") or not head else "csv"
+    return "json" if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{") or not head else "csv"
 
 
 def _with_clear_errors(schema: pa.Schema, batches: Batches, name: str) -> Batches:
     try:
         yield pa.RecordBatch.from_pylist([], schema)
-        yield from batches
-    except (pa.ArrowInvalid, OSError) as why:
+        for batch in batches:
+            batch.validate(full=True)  # Arrow takes what a file says of its own layout, and texts, as they come
+            yield batch
+    except _BROKEN as why:
         raise BadRowError(f"{name}: it cannot be read to its end, and nothing was written: {_line(why)}") from None
 
 
 def _line(why: Exception) -> str:
-    return str(why).partition("\n")[0][:200]
+    return str(why).partition("\n")[0][:200] or type(why).__name__
 
 
 def _parquet(file: IO[bytes], name: str, opened: contextlib.ExitStack) -> tuple[pa.Schema, Batches]:
@@ -156,7 +162,7 @@ def _json_rows(file: IO[bytes], name: str) -> Iterator[tuple[int, int, Row]]:
         if line.isspace():
             continue
         try:
-            row = json.loads(line)
+            row = _JSON.decode(line.removeprefix(codecs.BOM_UTF8).decode(errors="surrogatepass"))
         except (ValueError, RecursionError) as why:
             raise BadRowError(f"{where}: expected a JSON object, found {quoted(_start(line))}: {_line(why)}") from None
         if not isinstance(row, dict):
@@ -165,6 +171,42 @@ def _json_rows(file: IO[bytes], name: str) -> Iterator[tuple[int, int, Row]]:
             _check(row, where)
             known |= row.keys()
         yield number, len(line), row
+
+
+@dataclass(frozen=True, repr=False)
+class _Number:
+    """A number of JSON that Python's float would change, as 1.10 and 1e400, in its own digits."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _number(text: str) -> float | _Number:
+    return number if repr(number := float(text)) == text else _Number(text)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{quoted(max(names, key=names.count)[:80])} is in an object twice")
+    return made
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_members, parse_float=_number)
+
+
+def _shortest(value: Any) -> str:
+    """A value of _JSON as JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except TypeError:  # there is a _Number in it, which json cannot write
+        pass
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_shortest(name)}:{_shortest(member)}" for name, member in value.items()) + "}"
+    return "[" + ",".join(map(_shortest, value)) + "]" if isinstance(value, list) else str(value)
 
 
 def _start(line: bytes) -> str:
@@ -193,14 +235,15 @@ def _next(rows: Any, name: str) -> list[str] | None:
 
 
 def _csv_rows(rows: Any, names: list[str], name: str) -> Iterator[tuple[int, int, Row]]:
-    """As _json_rows(). An empty cell is null; but a body is empty, where it is not in base64."""
+    """As _json_rows(). An empty cell is null; but a body is empty, in its own column and in base64."""
+    has_body = not {"body", _BODY64}.isdisjoint(names)
     while (cells := _next(rows, name)) is not None:
         if not cells:
             continue
         if len(cells) != len(names):
             raise BadRowError(f"{name}: line {rows.line_num}: expected {len(names)} cells, found {len(cells)}")
         row = {column: cell for column, cell in zip(names, cells, strict=True) if cell}
-        if _BODY64 not in row and "body" in names:
+        if _BODY64 not in row and has_body:
             row.setdefault("body", "")
         yield rows.line_num, sum(map(len, cells)), row
 
@@ -266,7 +309,7 @@ def _text(value: Any) -> str:
 def _bytes(value: Any) -> bytes:
     """Texts as they are, and JSON (as `--body json` writes bodies) in its shortest form."""
     if isinstance(value, dict | list):
-        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        value = _shortest(value)
     return _text(value).encode()
 
 
@@ -287,14 +330,15 @@ _LONG = _whole(64)
 def _time(value: Any) -> int:
     """In microseconds, a time as we write it, of any year; or as options take it."""
     if isinstance(value, str) and (ours := _OUR_TIME.fullmatch(value)):
-        return int(np.datetime64(ours[1], "us").astype(np.int64))
+        seconds = int(np.datetime64(ours[1], "s").astype(np.int64))  # microseconds would wrap around unnoticed
+        return _LONG(seconds * 1_000_000 + int((ours[2] or "").ljust(6, "0")))
     if type(value) is not int and not isinstance(value, str):
         raise ValueError
     return _LONG(int(parse_instant(str(value)).milliseconds * 1000))
 
 
 def _map(value: Any) -> list[tuple[str, str]]:
-    pairs = json.loads(value) if isinstance(value, str) else value
+    pairs = _JSON.decode(value) if isinstance(value, str) else value
     if not isinstance(pairs, dict):
         raise ValueError
     return [(_text(name), _text(text)) for name, text in pairs.items()]

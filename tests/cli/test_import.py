@@ -92,6 +92,8 @@ def test_rows_of_texts(tmp_path: Path) -> None:
         ("Other", b"\x00\xff"),
         ("T", b""),
     ]
+    assert imported(tmp_path / "kept", '{"topic": "T", "body": {"a": [1.10, 1e400, -1E-5, 0.5], "b": {}}}').code == 0
+    assert [row["body"] for row in reading.read(tmp_path / "kept")] == [b'{"a":[1.10,1e400,-1E-5,0.5],"b":{}}']
     assert rows[0]["bornTimestamp"] == (1767225600 - 7200) * 1_000_000
     assert (rows[1]["queueId"], rows[1]["storeTimestamp"]) == (3, 1795221954986_000)
     assert rows[2]["properties"] == {"color": "red"}
@@ -99,6 +101,11 @@ def test_rows_of_texts(tmp_path: Path) -> None:
     assert [row["body"] for row in reading.read(tmp_path / "s")][3:] == [b"", b"x\ny"]
     assert imported(tmp_path / "s", '{"topic": "N", "body": "x"}', "--mode", "overwrite").code == 0
     assert [row["topic"] for row in reading.read(tmp_path / "s")] == ["N"]
+    assert (
+        imported(tmp_path / "s", "topic,bodyBase64\nT,\nT,AP8=\n").code == 0
+    )  # as --columns topic,bodyBase64 writes it
+    assert imported(tmp_path / "s", b'\xef\xbb\xbf{"topic": "T", "body": "after a BOM"}').code == 0
+    assert [row["body"] for row in reading.read(tmp_path / "s")] == [b"x", b"", b"\x00\xff", b"after a BOM"]
     assert imported(tmp_path / "s", b"").err.endswith(" has 0 new messages\n")
 
 
@@ -110,7 +117,22 @@ def test_rows_of_texts(tmp_path: Path) -> None:
         ('{"topic": "T", "body": "x", "queueId": 1.5}', "expected a whole number of 32 bits, found '1.5'"),
         ('{"topic": "T", "body": "x", "queueId": true}', "expected a whole number of 32 bits, found 'True'"),
         ('{"topic": "T", "body": "x", "bornTimestamp": "x"}', "expected a time in ISO-8601"),
+        ('{"topic": "T", "body": "x", "bornTimestamp": "300000-01-01T00:00:00Z"}', "expected a time in ISO"),
+        (
+            '{"topic": "T", "body": "x", "bornTimestamp": "294247-01-10T04:00:54.775808Z"}',
+            "expected a time in ISO-8601",
+        ),
         ('{"topic": "T", "body": "x", "properties": {"a": 1}}', "expected an object of texts"),
+        (
+            '{"topic": "T", "body": "x", "properties": {"a": 1.10}}',
+            "of texts, found \"{'a': 1.10}\"",
+        ),
+        ('{"topic": "T", "body": "x", "body": "y"}', "line 1: expected a JSON object, found"),
+        ('{"topic": "T", "body": {"a": 1, "a": 2}}', ": 'a' is in an object twice"),
+        (
+            'topic,body,properties\nT,x,"{""a"":""1"",""a"":""2""}"\n',
+            "line 2: column 'properties': expected an",
+        ),
         ('{"topic": "T", "body": "\\ud800"}', "column 'body': expected a text"),
         ('{"topic": "T", "body": "x", "bodyBase64": "eA=="}', "expected 'body' or 'bodyBase64', found both"),
         ('{"topic": "T", "bodyBase64": "?"}', "column 'bodyBase64': expected base64, found '?'"),
@@ -191,6 +213,26 @@ def test_wrong_files(tmp_path: Path) -> None:
             incoming_rows(str(tmp_path / "e.parquet"), None).__enter__()
     (tmp_path / "d.jsonl").write_bytes((tmp_path / "c.parquet").read_bytes())
     assert "d.jsonl: line 1: expected a JSON object" in run("import", new, str(tmp_path / "d.jsonl")).err
+
+
+@pytest.mark.parametrize("damage", ["layout", "text", "name"])
+def test_arrow_that_contradicts_itself(tmp_path: Path, damage: str) -> None:
+    """Arrow itself takes offsets, and bytes that are no UTF-8, as they come."""
+    table = pa.table({"topic": ["Topic"], "body": [b"x" * 77], "keys": ["some-key"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    old, new = {
+        "layout": ((77).to_bytes(4, "little"), b"\xff\xff\xff\x7f"),
+        "text": (b"some-key", b"some\xffkey"),
+        "name": (b"keys", b"key\xff"),
+    }[damage]
+    whole = sink.getvalue().to_pybytes()
+    found = imported(tmp_path / "new", whole.replace(old, new))
+    assert whole.count(old) >= 1
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert found.err.startswith("rmqstore: " + str(tmp_path))
+    assert not list((tmp_path / "new").glob("commitlog/*"))
 
 
 def test_a_stream_that_ends_too_soon(tmp_path: Path) -> None:
