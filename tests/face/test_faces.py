@@ -119,6 +119,30 @@ def test_a_time_without_a_zone_is_one_in_utc(tmp_path: Path) -> None:
         assert found["storeTimestamp"].to_pylist() == [MOMENT]
 
 
+def test_dictionaries_that_arrow_cannot_cast(tmp_path: Path) -> None:
+    pairs: list[list[tuple[str, str]] | None] = [[("a", "b")], None]
+    values: dict[str, pa.Array] = {
+        "body": pa.array([b"x", b"y"], pa.binary_view()),
+        "keys": pa.array(["k", None], pa.string_view()),
+        "properties": pa.array(pairs, pa.map_(pa.string(), pa.string())),
+    }
+    columns = {name: pa.DictionaryArray.from_arrays([1, 0], found) for name, found in values.items()}
+    rmqstore_spark.write_store(tmp_path / "store", pa.table({"topic": ["T"] * 2, **columns}), queues=1, **SIZES)
+    found = rmqstore_spark.Store(tmp_path / "store").messages("body,keys,properties").read_all().to_pylist()
+    assert [(row["body"], row["keys"]) for row in found] == [(b"y", None), (b"x", "k")]
+    assert dict(found[1]["properties"])["a"] == "b"
+
+
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_a_time_beyond_ours_and_pythons(tmp_path: Path, is_dictionary: bool) -> None:
+    times = pa.array([0, 1 << 60], pa.timestamp("s", "UTC"))
+    data = pa.table(
+        {"topic": ["T"] * 2, "body": ["x"] * 2, "bornTimestamp": times.dictionary_encode() if is_dictionary else times}
+    )
+    with pytest.raises(BadRowError, match=r"row 1: column 'bornTimestamp': .*, found 1152921504606846976 of type time"):
+        rmqstore_spark.write_store(tmp_path / "store", data, **SIZES)
+
+
 def test_batches_that_are_not_alike(tmp_path: Path) -> None:
     """The second has no keys: they would be null without a word."""
     whole = pa.record_batch({"topic": ["T"], "body": ["x"], "keys": ["k"]})

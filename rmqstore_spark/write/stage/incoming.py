@@ -63,13 +63,29 @@ def _is_read(name: str, with_offsets: bool) -> bool:
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
+    if pa.types.is_dictionary(column.type) and _cannot_be_cast(column.type.value_type):
+        return column.dictionary.cast(field.type).take(column.indices)
     try:
         return column.cast(field.type)
     except pa.ArrowInvalid:
         row = bisect.bisect_left(range(len(column)), True, key=lambda row: not _can_cast(column[: row + 1], field.type))
         raise BadValueError(
-            row, field.name, f"expected a value of type {field.type}, found {column[row]!s:.200}"
+            row, field.name, f"expected a value of type {field.type}, found {_shown(column[row]):.200}"
         ) from None
+
+
+def _shown(value: pa.Scalar) -> str:
+    if isinstance(value, pa.DictionaryScalar):
+        value = value.value
+    try:
+        return str(value)
+    except (OverflowError, ValueError):  # a time beyond Python's
+        return f"{value.value} of type {value.type}"
+
+
+def _cannot_be_cast(found: pa.DataType) -> bool:
+    """Whether Arrow cannot cast a dictionary with values of this type; each of them can be written."""
+    return bool(pa.types.is_string_view(found) or pa.types.is_binary_view(found) or pa.types.is_map(found))
 
 
 def _can_cast(column: pa.Array, type: pa.DataType) -> bool:
