@@ -375,6 +375,19 @@ class Snapshot(StoreRef):
                     f"{status.st_size:,}: the file was cut meanwhile; load the store again"
                 )
 
+    def refuse_exchanged(self) -> None:
+        """See that the segments are still those that were listed. A write that begins segments exchanges all of
+        commitlog/: of its messages, only those in the last segment that was listed would be seen.
+
+        Raises:
+            DeletedMeanwhileError: they are others.
+        """
+        if self.layout.commitlog_inode != self.layout.commitlog_inode_now(self.files):
+            raise DeletedMeanwhileError(
+                f"{self.root}: a write has put another commitlog/ in the place of the one that was listed; load the "
+                "store again"
+            )
+
     @kept
     def _marks(self) -> Marks | None:
         """What a node had written down of its log; None in other stores."""

@@ -70,6 +70,6 @@ def test_a_store_is_named_without_a_look_at_its_segments(tmp_path: Path, monkeyp
     for number in range(3):
         (tmp_path / "commitlog" / f"{number * 1024:020d}").mkdir(parents=True)
     Store(tmp_path)
-    assert not [path for path in looked_at if "commitlog" in path]
+    assert not [path for path in looked_at if "commitlog/" in path]
     assert Store(tmp_path).messages().read_all().num_rows == 0
-    assert len([path for path in looked_at if "commitlog" in path]) >= 3
+    assert len([path for path in looked_at if "commitlog/" in path]) >= 3

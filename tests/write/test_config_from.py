@@ -74,7 +74,7 @@ def test_offsets_too_large_to_be_parsed(
 
     def copied(new: str) -> Any:
         write_store(tmp_path / new, rows, configFrom=str(source))
-        return config(tmp_path / new, "consumerOffset")
+        return config(tmp_path / new, name.removesuffix(".json"))
 
     few = copied("few")
     assert few["offsetTable"]

@@ -199,6 +199,7 @@ def _planned(
     selection = options.selection
     for store in stores:
         say_if_lost(store)
+        store.refuse_exchanged()
     ranges = {
         store: [] if selection.is_nothing else log.ranges(store, pruned(store, selection, points))
         for log in logs

@@ -120,6 +120,8 @@ class Layout:
         queue: the topic and queueId of the only queue that has messages in this log, which is that queue's own
             (store/queue_log.py); None for a commitlog.
         units: the directory with the queue units of that queue, if it has one of its own.
+        commitlog_inode: of commitlog/ in the store directory, before its files were listed: a write may exchange it
+            (write/publish). None where there is none, or files stay as they were first seen.
     """
 
     root: str
@@ -132,6 +134,11 @@ class Layout:
     queues_in_rocksdb: str | None = None
     queue: tuple[str, int] | None = None
     units: str | None = None
+    commitlog_inode: int | None = None
+
+    def commitlog_inode_now(self, files: Files) -> int | None:
+        """commitlog_inode as of now."""
+        return _inode(self.root, files)
 
     @property
     def queues(self) -> str | None:
@@ -301,6 +308,7 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         NotAStoreError: the directory is something else; the text says what, and what to give instead.
         DamagedStoreError: an entry with the name of a commitlog file is no file.
     """
+    inode = _inode(root, files)
     entries = _entries(root, files)
     segments: list[SegmentFile] = []
     strays: list[str] = []
@@ -310,7 +318,16 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         segments += _told_by_head([replace(file, wrapping=wrapping) for file in found] if wrapping else found, files)
         strays += others
     segments.sort(key=lambda segment: segment.start)
-    return _layout(root, entries, files, tuple(segments), tuple(strays))
+    return replace(_layout(root, entries, files, tuple(segments), tuple(strays)), commitlog_inode=inode)
+
+
+def _inode(root: str, files: Files) -> int | None:
+    if files.is_snapshot:
+        return None
+    try:
+        return files.status(os.path.join(root, "commitlog")).st_ino
+    except OSError:
+        return None
 
 
 def strays_of(root: str, commitlogs: list[str] | None, files: Files) -> list[str]:
