@@ -74,6 +74,7 @@ def test_a_file_that_has_become_shorter(store: Path, tmp_path: Path, every: int,
     last = sorted((copied / "commitlog").iterdir())[-1]
     opened = Snapshot.find(str(copied), remote.remote_files() if is_remote else Files())
     assert opened.end > positions[-1]
+    assert opened.seen is not None
     os.truncate(last, int(positions[-1]) - int(last.name) + 10)
     with StoredUnits(opened) as units, pytest.raises(RmqStoreError, match=r"has become shorter|was replaced since"):
         read(units, positions, sizes)
