@@ -32,7 +32,6 @@ from rmqstore_spark.store.structures.config import (
     age_of,
     is_count,
     offset_entries,
-    offsets_files,
     offsets_in,
     what_is_taken,
 )
@@ -163,9 +162,9 @@ class _Found(NamedTuple):
 
     @property
     def groups_with_offsets(self) -> set[str]:
-        name = offsets_files(self.store.root, self.store.files.unlinked()).name
-        known = self.large.get(name) or offsets_in(offset_entries(self.taken[name].table))
-        return {group for group, _ in known}
+        """Those of both files of offsets: the one that counts may be broken, and a group too many does no harm."""
+        known = (self.large.get(name) or offsets_in(offset_entries(self.taken[name].table)) for name in OFFSETS)
+        return {group for of_file in known for group, _ in of_file}
 
 
 class _File(NamedTuple):
