@@ -37,29 +37,22 @@ from rmqstore_spark.store.structures.indexfile import IndexReader, key_hash
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 DELAY = 0.03  # seconds before each answer
-LOOK_UP = 8  # rounds of requests, and one more for each link of the longest chain
+LOOK_UP = 9  # rounds of requests, those of the listing with them, and one more for each link of the longest chain
 INDEX_ITEMS = 40_000  # of each file of a store that has many
 PACE = 80e6  # bytes a second of a connection
-# A line of its input has it tell how many requests for large blocks it answered at a time, at most; and the longest row
-# of requests of which each came when the one before it was answered.
+# A line of its input has it tell how many requests for large blocks it answered at a time, at most.
 SERVE = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from support.rounds import rounds
 from support.s3_server import Server
-delay, begun = float(sys.argv[3]), []
-def wait(number, key):
-    begun.append(time.monotonic())
-    time.sleep(delay)
 with Server(Path(sys.argv[2])) as server:
-    server.fault = wait
+    server.fault = lambda number, key: time.sleep(float(sys.argv[3]))
     server.pace = float(sys.argv[4])
     print(json.dumps(server.options), flush=True)
     while sys.stdin.readline():
-        print(json.dumps([server.most_under_way, rounds(begun, delay)]), flush=True)
+        print(server.most_under_way, flush=True)
         server.most_under_way = 0
-        begun.clear()
 """
 
 
@@ -69,12 +62,11 @@ class Served:
 
     Attributes:
         options: how it is reached.
-        seen: since this was asked last: how many requests for large blocks it answered at a time, at most; and the
-            longest row of requests that waited for each other.
+        seen: since this was asked last, how many requests for large blocks it answered at a time, at most.
     """
 
     options: dict[str, str]
-    seen: Callable[[], tuple[int, int]]
+    seen: Callable[[], int]
 
 
 @contextmanager
@@ -86,11 +78,10 @@ def served(root: Path, delay: float = 0, pace: float = math.inf) -> Iterator[Ser
         assert stdin is not None
         assert stdout is not None
 
-        def seen() -> tuple[int, int]:
+        def seen() -> int:
             stdin.write("\n")
             stdin.flush()
-            connections, rounds = json.loads(stdout.readline())
-            return connections, rounds
+            return int(stdout.readline())
 
         yield Served(json.loads(stdout.readline()), seen)
         server.communicate()
@@ -99,6 +90,9 @@ def served(root: Path, delay: float = 0, pace: float = math.inf) -> Iterator[Ser
 def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
     """Rows of the table."""
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    sys.path.insert(0, str(TESTS))
+    from support.remote import InRounds
+
     store = stores.segmented
     uri = f"s3://stores/{store.root.name}"
     with served(store.root.parent) as server:
@@ -118,7 +112,7 @@ def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
         there = RmqStore(uri, **server.options)  # type: ignore[arg-type]
         server.seen()
         rate = store.end / in_turns(repeat, {"": lambda: scan(there)})[""]
-        connections, _ = server.seen()
+        connections = server.seen()
         ideal = min(connections * BLOCK / (DELAY + BLOCK / PACE), direct)
         counted = {"MB/s direct": direct / 1e6, "connections": float(connections)}
         what = "remote scan at 30 ms and 80 MB/s a connection, / what those allow"
@@ -126,16 +120,18 @@ def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
     word = RmqStore(store.root).messages(columns=["keys"]).read_next_batch().to_pylist()[7]["keys"].split()[0]
     many = with_small_index_files(store.root)
     files_there = len(list((many / "index").iterdir()))
+    for what, root in (("", store.root), (f" in {files_there} index files", many)):
+        with InRounds() as storage:
+            there = RmqStore(storage.uri(root))
+            assert there.messages(columns=["keys"], key=word).read_all()
+        counted = {"requests": float(len(storage.asked)), "MB": storage.nbytes / 1e6}
+        goal = f"<= {LOOK_UP + longest_chain(root, word)}"
+        yield Row(f"remote key looked up{what}", float(storage.rounds), "rounds", None, goal, counted)
     with served(store.root.parent, DELAY) as server:
-        for what, root, given, goal in (
-            ("full scan planned", store.root, {}, ""),
-            ("key looked up", store.root, {"key": word}, f"<= {LOOK_UP + longest_chain(store.root, word)}"),
-            (
-                f"key looked up in {files_there} index files",
-                many,
-                {"key": word},
-                f"<= {LOOK_UP + longest_chain(many, word)}",
-            ),
+        for what, root, given in (
+            ("full scan planned", store.root, {}),
+            ("key looked up", store.root, {"key": word}),
+            (f"key looked up in {files_there} index files", many, {"key": word}),
         ):
             path = f"s3://stores/{root.name}"
             understood = parse_options({"path": path, **server.options, **given})
@@ -143,21 +139,18 @@ def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
             begun = time.perf_counter()
             files.list_tree(path)
             listed = time.perf_counter()
-            server.seen()
             planned = plan(understood, files)
             if given:
                 settings = ReadSettings(arrow_schema(["keys"]), selection=understood.selection)
                 assert sum(batch.num_rows for task in planned.tasks for batch in read_task(task, settings))
-            took = time.perf_counter() - listed
-            listing = (listed - begun) / DELAY
-            _, rounds = server.seen()
-            counted = {"times 30 ms": took / DELAY, "listing": listing}
+            counted = {"listing": (listed - begun) / DELAY}
             counted |= {"requests": float(files.requests), "MB": files.bytes / 1e6}
-            yield Row(f"remote {what} at 30 ms, after listing", float(rounds), "rounds", None, goal, counted)
+            took = (time.perf_counter() - listed) / DELAY
+            yield Row(f"remote {what} at 30 ms, after listing", took, "times 30 ms", None, "", counted)
         begun = time.perf_counter()
         rows = RmqStore(uri, **server.options).queues().num_rows  # type: ignore[arg-type]
-        counted = {"times 30 ms": (time.perf_counter() - begun) / DELAY, "queues": float(rows)}
-        yield Row("remote table queues at 30 ms", float(server.seen()[1]), "rounds", None, "", counted)
+        took = (time.perf_counter() - begun) / DELAY
+        yield Row("remote table queues at 30 ms", took, "times 30 ms", None, "", {"queues": float(rows)})
 
 
 def with_small_index_files(root: Path) -> Path:
