@@ -43,6 +43,7 @@ END = 4096 + (1 << 26)
         ({"start": END - BLANK - 91, "size": 91}, True),  # just leaves room for a blank
         ({"start": END - BLANK - 90, "size": 91}, False),
         ({"start": 5000, "size": 91, "segment_size": 1 << 62}, False),
+        ({"segment": 1 << 62, "start": (1 << 62) + 4096, "size": 91}, False),
         ({"start": 5000, "size": 91.0}, False),
         ({"start": 5000, "size": 91, "head": "0" * (2 * BLANK - 1)}, False),
         ({"start": 5000, "size": 91, "head": "g" * 2 * BLANK}, False),
