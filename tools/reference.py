@@ -191,7 +191,7 @@ _GROUPS = {
 
 def command_options() -> str:
     """The options that commands share, in groups."""
-    options = {_option_name(option): option for command in _commands().values() for option in _options(command)}
+    options = _usual_options()
     parts = []
     for group, names in _GROUPS.items():
         rows = [_option_row(options[name]) for name in names.split()]
@@ -245,25 +245,31 @@ def _taken(command: click.Command) -> list[str]:
         lines.append(f"* [{group}](#{group.lower().replace(' ', '-')}): {said}")
     common = {name for joined in _GROUPS.values() for name in joined.split()}
     lines += [f"* `{option.opts[0]}`: {plain(option.help or '')}" for name, option in own.items() if name not in common]
-    different = _different_limit(own)
-    return [*lines, *different, ""] if lines else []
+    return [*lines, *_different(own, common), ""] if lines else []
 
 
-def _different_limit(own: dict[str, click.Option]) -> list[str]:
-    """What --limit means to a command, where that is not what the table of options says."""
-    if "limit" not in own or own["limit"].help == _usual_limit():
-        return []
-    return [f"* `--limit`: {plain(own['limit'].help or '')}"]
+def _different(own: dict[str, click.Option], common: set[str]) -> list[str]:
+    """What common options mean to a command, where that is not what the table of options says."""
+    usual = _usual_options()
+    different = [name for name in own if name in common and own[name].help != usual[name].help]
+    return [f"* `--{name}`: {plain(own[name].help or '')}" for name in different]
 
 
-def _usual_limit() -> str | None:
-    return {_option_name(option): option for option in _options(_commands()["messages"])}["limit"].help
+def _usual_options() -> dict[str, click.Option]:
+    """The options of all commands, as `messages` has them where it does: another command may mean its own by a name."""
+    commands = _commands()
+    last = commands.pop("messages")
+    return {_option_name(option): option for each in [*commands.values(), last] for option in _options(each)}
+
+
+def option_help(command: str, option: str) -> str:
+    """What an option means to a command, as pages say it."""
+    return plain({_option_name(each): each for each in _options(_commands()[command])}[option].help or "")
 
 
 def _option_row(option: click.Option) -> str:
     spelling = ", ".join(f"`{each}`" for each in [*option.opts, *option.secondary_opts])
-    text = _usual_limit() if _option_name(option) == "limit" else option.help
-    return f"| {spelling} | {plain(text or '')} |"
+    return f"| {spelling} | {plain(option.help or '')} |"
 
 
 def _without_columns(text: str) -> str:
