@@ -44,7 +44,7 @@ def test_each_machine_has_its_own_store(quick_machines: Machines) -> None:
     for host in HOSTS:
         shutil.copytree(path, machines.disks[host] / "broker")
     with machines.driver({"spark.task.maxFailures": "1"}) as driver:
-        for _ in range(5):  # on a busy machine one executor may take all tasks before the other one has begun
+        for _ in range(40):  # on a busy machine one executor may take all tasks before the other one has begun
             found = driver(rows, str(path))
             if len({host for _, host, _ in found}) > 1:
                 break
