@@ -19,6 +19,7 @@ enum {
     RMQ_LZ4_LAST_LITERALS = 5, /* a block ends with so many literals at least */
     RMQ_LZ4_LAST_MATCH = 12,   /* and its last match begins so many bytes before the end, or more */
     RMQ_LZ4_WILD = 32,         /* room behind what is copied, so that it can be copied 16 bytes at a time */
+    RMQ_LZ4_MIDST = 32,        /* the most bytes of literals and a match whose lengths are in the token */
 };
 
 /* From the frame's header. */
@@ -62,6 +63,10 @@ static inline void rmq_lz4_copy_match(uint8_t *to, int64_t distance, int64_t len
         rmq_lz4_copy(to, from, length);
         return;
     }
+    if (wild && distance >= 8) { /* each eight bytes are there before they are copied */
+        for (int64_t at = 0; at < length; at += 8) memcpy(to + at, from + at, 8);
+        return;
+    }
     if (distance == 1) {
         memset(to, *from, (size_t)length);
         return;
@@ -76,6 +81,22 @@ static inline int rmq_lz4_block(const uint8_t *p, const uint8_t *end, const uint
     while (p < end) {
         const int token = *p++;
         int64_t literals = token >> 4;
+        /* Most are short and in the midst of a block: all bytes that they may have are copied, and few branches taken. */
+        if (literals < 15 && end - p >= RMQ_LZ4_MIDST && stop - o >= RMQ_LZ4_MIDST) {
+            memcpy(o, p, 16);
+            const int64_t distance = rmq_le16(p + literals);
+            if (distance >= 8 && distance <= o + literals - before && (token & 15) < 15) {
+                o += literals;
+                p += literals + 2;
+                const uint8_t *const from = o - distance;
+                memcpy(o, from, 8);
+                memcpy(o + 8, from + 8, 8);
+                memcpy(o + 16, from + 16, 2);
+                match = (token & 15) + RMQ_LZ4_SHORTEST_MATCH;
+                o += match;
+                continue;
+            }
+        }
         if ((p = rmq_lz4_length(p, end, &literals)) == NULL || literals > end - p) return RMQ_NOT_KNOWN;
         if (literals > stop - o) return RMQ_NO_ROOM;
         if (end - p - literals >= 16 && stop - o - literals >= 16)

@@ -206,6 +206,43 @@ def test_lz4_frames_of_all_kinds(rng: random.Random) -> None:
     assert expanded(stored, LZ4) == texts
 
 
+def test_lz4_blocks_of_any_sequences(rng: random.Random) -> None:
+    """Literals, matches and distances on both sides of what a token holds and of what is copied at a time."""
+    frames, texts = [], []
+    for _ in range(300):
+        block, text = b"", b""
+        for _ in range(rng.randrange(1, 40)):
+            literals = rng.randbytes(rng.choice((0, 1, 7, 8, 13, 14, 15, 16, 17)) or (not text))
+            text += literals
+            distance, match = rng.choice((1, 2, 7, 8, 9, 15, 16, 17, 40)), rng.choice((4, 8, 16, 17, 18, 19, 20, 33))
+            distance = min(distance, len(text)) if rng.random() < 0.999 else len(text) + 1
+            if distance <= len(text):
+                for _ in range(match):
+                    text += text[-distance : len(text) - distance + 1]
+            block += _lz4_sequence(literals, match) + struct.pack("<H", distance) + _lz4_rest(match - 4)
+        last = rng.randbytes(rng.choice((12, 15, 40)))
+        block += _lz4_sequence(last, 4)
+        head = bytes((0x60, 0x40))
+        frame = struct.pack("<I", 0x184D2204) + head + bytes((xxh32(head) >> 8 & 0xFF,))
+        frames.append(frame + struct.pack("<I", len(block)) + block + bytes(4))
+        texts.append(text + last)
+    answers = [oracle(frame, LZ4) for frame in frames]
+    assert expanded(frames, LZ4) == answers
+    assert sum(answer == text for answer, text in zip(answers, texts, strict=True)) > 200
+    assert None in answers
+
+
+def _lz4_sequence(literals: bytes, match: int) -> bytes:
+    """A block's sequence as far as its literals go."""
+    token = min(len(literals), 15) << 4 | min(match - 4, 15)
+    return bytes((token,)) + _lz4_rest(len(literals)) + literals
+
+
+def _lz4_rest(length: int) -> bytes:
+    """What of a length is not in the token."""
+    return bytes((length - 15,)) if length >= 15 else b""
+
+
 def test_an_lz4_match_may_reach_into_the_block_before_only_if_they_are_linked() -> None:
     begin, literals = b"0123456789abcdef", b"tail-tail-tail"
     match = bytes((0x00 | 4,)) + struct.pack("<H", 16) + bytes((len(literals) << 4,)) + literals  # 8 bytes, 16 back
