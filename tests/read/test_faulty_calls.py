@@ -2,11 +2,14 @@
 gives right rows or one error of ours.
 
 In each mode, on each way to messages, in each table.
+
+Each call of each read fails (EIO), or is short, for `rare kinds, each call` alone: exhaustive for that store. All other
+stores have a sample: each `step`-th call of each read, from a drawn one on. What changes, grows, shrinks, vanishes or
+stalls before a call is sampled, too: some changes, before each `step`-th call.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import shutil
@@ -14,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from oracle import light, reference, stores
-from support import flavours
+from oracle import stores
+from support import flavours, rare_kinds
 from support.faulty_program import faulty_library, ran
 
 from rmqstore_spark import Store
@@ -43,23 +46,14 @@ def long_queue(directory: Path) -> Path:
 
 
 def light_and_static(directory: Path) -> Path:
-    """Messages that are in light queues, too, and a static topic whose queue has moved here."""
-    builder = stores.StoreBuilder(directory / "store", 4096, 200, index=True)
-    for number in range(30):
-        names = ("%LMQ%a", "%LMQ%b")[: number % 3]
-        offsets = [str(number // 3 * 2 + number % 3 - 1), str(number // 3)][: number % 3]
-        light_ones = {light.DISPATCH: ",".join(names), light.OFFSETS: ",".join(offsets)} if names else {}
-        builder.append(("Static", "Plain")[number % 2], b"body", tags="t", keys="key", properties=light_ones)
-    builder.close()
-    light.put_queues(builder, reference.read_store(builder.root))
-    part = {"bname": "broker-a", "gen": 0, "queueId": 0, "logicOffset": 100, "startOffset": 0, "endOffset": -1}
-    info = {"topic": "Static", "bname": "broker-a", "totalQueues": 1, "epoch": 1, "hostedQueues": {"0": [part]}}
-    mapping = {"topicQueueMappingInfoMap": {"Static": info}, "dataVersion": {"counter": 1, "timestamp": 1}}
-    (builder.root / "config" / "topicQueueMapping.json").write_text(json.dumps(mapping))
-    found = Store(builder.root)
+    found = Store(rare_kinds.light_and_static(directory / "store"))
     assert found.table("logicqueues").num_rows == 1
     assert found.messages("body", subscribe="%LMQ%a").read_all().num_rows == 20
-    return builder.root
+    return directory / "store"
+
+
+def rare_ones(directory: Path) -> Path:
+    return rare_kinds.light_and_static(directory / "store", batches=True)
 
 
 def flavour(name: str) -> Callable[[Path], Path]:
@@ -74,6 +68,7 @@ def flavour(name: str) -> Callable[[Path], Path]:
         pytest.param(sample, 30, id="sample closely", marks=NIGHTLY),
         pytest.param(light_and_static, 400, id="light and static", marks=pytest.mark.long),
         pytest.param(light_and_static, 20, id="light and static closely", marks=NIGHTLY),
+        pytest.param(rare_ones, 1, id="rare kinds, each call", marks=NIGHTLY),
         pytest.param(long_queue, 40, id="a long queue", marks=pytest.mark.long),
         *(
             pytest.param(flavour(name), step, id=name, marks=NIGHTLY if name.endswith("v2") else pytest.mark.long)

@@ -1,7 +1,7 @@
 """Writes of a small store, each again and again, with another one of their system calls failing each time: a program of
 its own, as the calls are those of faulty_calls.c, which is preloaded.
 
-    PYTHONPATH=.:tests LD_PRELOAD=.../faulty_calls.so python -m support.faulty_writes /dev/shm/scratch 1 1
+    PYTHONPATH=.:tests LD_PRELOAD=.../faulty_calls.so python -m support.faulty_writes /dev/shm/scratch 1 1 kinds append
 
 It prints a line for each write that left something else than all of it or nothing, whose error said otherwise, that
 raised what is none of our errors, or after which the next write failed.
@@ -9,6 +9,7 @@ raised what is none of our errors, or after which the next write failed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import itertools
@@ -18,14 +19,15 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import rmqstore_spark
-from rmqstore_spark import RmqStoreError, Store
+from rmqstore_spark import OptionError, RmqStoreError, Store
 from rmqstore_spark.store.format.sizes import Sizes
-from support import writing
+from support import rare_kinds, writing
 from support.killing import open_files, ours, rows
 
 FAILS, IS_SHORT, IS_INTERRUPTED, LACKS_ROOM = 0, 1, 3, 4  # as in faulty_calls.c
@@ -38,7 +40,10 @@ FAULTS = (
 )
 # Segments of which each is made anew, and some that have room for what is appended.
 SIZES = {"files": Sizes(2048, 400, 10, 100), "in place": Sizes(1 << 18, 400, 10, 100)}
+KINDS = "kinds"  # light queues, a static topic, and queues of batches, one of which no message is left
 OFFSETS = Path("config") / "consumerOffset.json"
+# What an error says where all is there.
+_IS_DONE = ("all messages are written", "is whole", "changed: 1 of 1 file")
 
 Ids = list[str]
 
@@ -83,6 +88,52 @@ def writes(before: Path, sizes: Sizes) -> Iterator[tuple[str, Write]]:
     yield "new", Write(lambda root: writing.write(root.with_name("new"), new, sizes=sizes), _copied, [], added)
 
 
+def writes_of_kinds(before: Path) -> Iterator[tuple[str, Write]]:
+    """Those of a store with light queues, a static topic and queues of batches: after each these have what they had, or
+    after an overwrite, nothing."""
+    rare_kinds.light_and_static(before, batches=True)
+    (before / OFFSETS).write_text(json.dumps({"offsetTable": {"%LMQ%a@G": {"0": 3}}}))
+    there, new = _kinds(before), rows(20, "New", 1000)
+    assert [len(ids) for ids in there] == [36, 20, 10, 15, 6, 2], there
+    added, queues = [row["msgId"] for row in new], there[1:]
+
+    def write(root: Path, **options: Any) -> None:
+        writing.write(root, new, sizes=rare_kinds.SIZES, **options)
+
+    yield "append", Write(write, _kinds, there, [there[0] + added, *queues])
+    yield "overwrite", Write(lambda root: write(root, overwrite=True), _kinds, there, [added, *([] for _ in queues)])
+    yield "rebuild", Write(rmqstore_spark.rebuild, _kinds, there, there, is_again=True)
+    yield "set offsets", Write(lambda root: Store(root).set_offsets({"G": "latest"}), _light_offset, 3, 20)
+    yield (
+        "copy",
+        Write(
+            lambda root: Store(before).copy(root.with_name("new")),
+            lambda root: _kinds(root.with_name("new"))[:-1], [[]] * 5, there[:-1],
+        ),
+    )  # fmt: skip
+
+
+def _kinds(root: Path) -> list[list[Any]]:
+    """The messages of the log, of light queues, of the static topic by their places in it, and of queues of batches, by
+    the queue itself. The last ones are files of queues of batches, also that of which no message is left."""
+    found: list[list[Any]] = [ours(root)]
+    for topic in ("%LMQ%a", "%LMQ%b", "Static", rare_kinds.BATCHES):
+        names = ["msgId", "logicOffset"] if topic == "Static" else ["msgId"]
+        given = []
+        if found[0]:
+            with contextlib.suppress(OptionError):  # there is no such topic, after an overwrite
+                given = Store(root, trust="queues").messages(names, subscribe=topic).read_all().to_pylist()
+        found.append([tuple(row.values()) for row in given])
+    queues = root / "batchconsumequeue"
+    files = sorted((path, path.read_bytes().rstrip(b"\0")) for path in queues.glob("*/*/*"))
+    found.append([(str(path.relative_to(queues)), data) for path, data in files])
+    return found
+
+
+def _light_offset(root: Path) -> object:
+    return json.loads((root / OFFSETS).read_text())["offsetTable"]["%LMQ%a@G"]["0"]
+
+
 def _offset(root: Path) -> object:
     return json.loads((root / OFFSETS).read_text())["offsetTable"]["Old@G"]["0"]
 
@@ -125,8 +176,8 @@ class Trials:
             self._left_open.update(left_open)
             return f"left open: {left_open}"
         found = write.state(root)
-        is_done = told is None or "all messages are written" in told or "is whole" in told
-        if write.before != write.after and found != (write.after if is_done else write.before):
+        is_done = told is None or any(each in told for each in _IS_DONE)
+        if found != (write.after if is_done else write.before):
             there = "all" if found == write.after else "nothing" if found == write.before else "a part"
             return f"{there} is there: {told}"
         return self._goes_on(write, root, is_done)
@@ -167,13 +218,15 @@ class Trials:
         assert wrong == [], wrong
 
 
-def main(scratch: Path, step: int, rng: random.Random) -> None:
-    """Let every `step`-th call of each write fail."""
+def main(scratch: Path, step: int, rng: random.Random, names: Sequence[str], acts: Sequence[str]) -> None:
+    """Let every `step`-th call of each write fail, of these stores and acts, or of all."""
     logging.disable()
     tried = told = 0
-    for name, sizes in SIZES.items():
+    for name in names or (*SIZES, KINDS):
+        sizes = SIZES.get(name, rare_kinds.SIZES)
         trials = Trials(scratch / name.replace(" ", "-"), sizes)
-        for what, write in writes(trials.before, sizes):
+        all_ = writes_of_kinds(trials.before) if name == KINDS else writes(trials.before, sizes)
+        for what, write in [each for each in all_ if not acts or each[0] in acts]:
             count = trials.count(write)
             for (how, error), n in itertools.product(FAULTS, range(1, count + 1, step)):
                 number = min(count, n + rng.randrange(step))
@@ -187,4 +240,4 @@ def main(scratch: Path, step: int, rng: random.Random) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), random.Random(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), random.Random(sys.argv[3]), sys.argv[4:5], sys.argv[5:])

@@ -150,10 +150,10 @@ class Tails:
     def _make(self, path: str, queue: Queue, start: int, inside: int) -> NewFile:
         self._tree.make_directory(os.path.dirname(path))
         file = self._tree.new_file(path, self._file_size)
-        self._made[path] = file.identity
-        if inside:
-            before = os.path.join(path_of(self._directory, queue), name_of(start)) if self._directory else None
-            with closed_if_it_fails(file):
+        with closed_if_it_fails(file):
+            self._made[path] = file.identity
+            if inside:
+                before = os.path.join(path_of(self._directory, queue), name_of(start)) if self._directory else None
                 if before is not None and self._tree.find(before) is not None:
                     file.copy_from(self._tree, before, inside)
                 else:
