@@ -146,8 +146,7 @@ def _lz4(blocks: list[bytes], *, linked: bool, largest: int, sums: bool, sized: 
     """A frame of these blocks' plain bytes; those that begin alike are compressed."""
     flags = 0x40 | (not linked) << 5 | sums << 4 | sized << 3 | checked << 2
     text = b"".join(blocks)
-    head = bytes((flags, largest << 4)) + (struct.pack("<Q", len(text)) if sized else b"")
-    frame = struct.pack("<I", 0x184D2204) + head + bytes((xxh32(head) >> 8 & 0xFF,))
+    frame = _lz4_head(flags, largest, struct.pack("<Q", len(text)) if sized else b"")
     for block in blocks:
         packed = bytes(pa.compress(block, codec="lz4_raw", asbytes=True))
         size = len(packed)
@@ -155,6 +154,12 @@ def _lz4(blocks: list[bytes], *, linked: bool, largest: int, sums: bool, sized: 
             packed, size = block, len(block) | 1 << 31
         frame += struct.pack("<I", size) + packed + (struct.pack("<I", xxh32(packed)) if sums else b"")
     return frame + bytes(4) + (struct.pack("<I", xxh32(text)) if checked else b"")
+
+
+def _lz4_head(flags: int, largest: int, size: bytes = b"") -> bytes:
+    """A frame before its blocks."""
+    told = bytes((flags, largest << 4)) + size
+    return struct.pack("<I", 0x184D2204) + told + bytes((xxh32(told) >> 8 & 0xFF,))
 
 
 def xxh32(data: bytes) -> int:
@@ -222,9 +227,7 @@ def test_lz4_blocks_of_any_sequences(rng: random.Random) -> None:
             block += _lz4_sequence(literals, match) + struct.pack("<H", distance) + _lz4_rest(match - 4)
         last = rng.randbytes(rng.choice((12, 15, 40)))
         block += _lz4_sequence(last, 4)
-        head = bytes((0x60, 0x40))
-        frame = struct.pack("<I", 0x184D2204) + head + bytes((xxh32(head) >> 8 & 0xFF,))
-        frames.append(frame + struct.pack("<I", len(block)) + block + bytes(4))
+        frames.append(_lz4_head(0x60, 4) + struct.pack("<I", len(block)) + block + bytes(4))
         texts.append(text + last)
     answers = [oracle(frame, LZ4) for frame in frames]
     assert expanded(frames, LZ4) == answers
@@ -247,8 +250,7 @@ def test_an_lz4_match_may_reach_into_the_block_before_only_if_they_are_linked() 
     begin, literals = b"0123456789abcdef", b"tail-tail-tail"
     match = bytes((0x00 | 4,)) + struct.pack("<H", 16) + bytes((len(literals) << 4,)) + literals  # 8 bytes, 16 back
     for linked, expected in ((True, begin + begin[:8] + literals), (False, None)):
-        head = bytes((0x40 | (not linked) << 5, 0x40))
-        frame = struct.pack("<I", 0x184D2204) + head + bytes((xxh32(head) >> 8 & 0xFF,))
+        frame = _lz4_head(0x40 | (not linked) << 5, 4)
         frame += struct.pack("<I", len(begin) | 1 << 31) + begin + struct.pack("<I", len(match)) + match + bytes(4)
         assert expanded([frame], LZ4) == [expected] == [oracle(frame, LZ4)]
 

@@ -82,7 +82,7 @@ def writes(before: Path, sizes: Sizes) -> Iterator[tuple[str, Write]]:
     )  # fmt: skip
     yield "overwrite", Write(lambda root: writing.write(root, new, sizes=sizes, overwrite=True), ours, there, added)
     yield "rebuild", Write(rmqstore_spark.rebuild, ours, there, there, is_again=True)
-    yield "set offsets", Write(lambda root: Store(root).set_offsets({"G": "latest"}), _offset, 3, 6)
+    yield "set offsets", Write(lambda root: Store(root).set_offsets({"G": "latest"}), _offset("Old@G"), 3, 6)
     yield "copy", Write(lambda root: Store(before).copy(root.with_name("new")), _copied, [], there)
     yield "salvage", Write(lambda root: Store(before).salvage(root.with_name("new")), _copied, [], there)
     yield "new", Write(lambda root: writing.write(root.with_name("new"), new, sizes=sizes), _copied, [], added)
@@ -103,14 +103,12 @@ def writes_of_kinds(before: Path) -> Iterator[tuple[str, Write]]:
     yield "append", Write(write, _kinds, there, [there[0] + added, *queues])
     yield "overwrite", Write(lambda root: write(root, overwrite=True), _kinds, there, [added, *([] for _ in queues)])
     yield "rebuild", Write(rmqstore_spark.rebuild, _kinds, there, there, is_again=True)
-    yield "set offsets", Write(lambda root: Store(root).set_offsets({"G": "latest"}), _light_offset, 3, 20)
-    yield (
-        "copy",
-        Write(
-            lambda root: Store(before).copy(root.with_name("new")),
-            lambda root: _kinds(root.with_name("new"))[:-1], [[]] * 5, there[:-1],
-        ),
-    )  # fmt: skip
+    yield "set offsets", Write(lambda root: Store(root).set_offsets({"G": "latest"}), _offset("%LMQ%a@G"), 3, 20)
+
+    def copied(root: Path) -> list[list[Any]]:
+        return _kinds(root.with_name("new"))[:-1]
+
+    yield "copy", Write(lambda root: Store(before).copy(root.with_name("new")), copied, [[]] * 5, there[:-1])
 
 
 def _kinds(root: Path) -> list[list[Any]]:
@@ -130,12 +128,9 @@ def _kinds(root: Path) -> list[list[Any]]:
     return found
 
 
-def _light_offset(root: Path) -> object:
-    return json.loads((root / OFFSETS).read_text())["offsetTable"]["%LMQ%a@G"]["0"]
-
-
-def _offset(root: Path) -> object:
-    return json.loads((root / OFFSETS).read_text())["offsetTable"]["Old@G"]["0"]
+def _offset(name: str) -> Callable[[Path], object]:
+    """What tells the offset in queue 0 of a topic and group."""
+    return lambda root: json.loads((root / OFFSETS).read_text())["offsetTable"][name]["0"]
 
 
 def _copied(root: Path) -> Ids:
